@@ -68,7 +68,7 @@ def samples_of(step):
 def log(steps):
     return "".join(json.dumps({"step": step, **({} if step in UNNAMED else {"plan": plan_of(step)}), "loss": 2.3 * math.exp(-step / 2500) + 0.02 * math.sin(step),
                                "step_seconds": samples_of(step) / (900 + 40 * math.sin(step / 9)),
-                               "samples_per_second": 900 + 40 * math.sin(step / 9),
+                               "samples": samples_of(step), "samples_per_second": 900 + 40 * math.sin(step / 9),
                                "computing_seconds": 0.011, "waiting_seconds": 0.002}) + "\n" for step in range(steps))
 
 

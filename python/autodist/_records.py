@@ -9,7 +9,7 @@ import time
 from . import _arguments, _autodist
 from ._errors import MachineError, UsageError
 
-_NAMES = ["loss", "lr", "step_seconds", "samples_per_second", "computing_seconds",
+_NAMES = ["loss", "lr", "step_seconds", "samples", "samples_per_second", "computing_seconds",
           "waiting_seconds"]
 
 
@@ -98,7 +98,8 @@ class Records:
             last, loss, lr, wall, ended = self._untold.popleft()
             value = loss.value()  # waits
             waiting = last.waiting_seconds
-            values = [value, lr, wall, loss.samples / wall, last.total_seconds - waiting, waiting]
+            values = [value, lr, wall, loss.samples, loss.samples / wall,
+                      last.total_seconds - waiting, waiting]
             for log in self._logs:
                 known = log.failure
                 if not log.write(last.step, ended, list(zip(_NAMES, values)), last.plan) and not known:

@@ -71,6 +71,7 @@ def expect_files(folder):
     assert [row["plan"] for row in rows] == ["PSLoadBalancing"] * half + ["AllReduce"] * half
     for row in rows:
         assert row["step_seconds"] > 0 and row["computing_seconds"] > 0
+        assert row["samples"] == 8
         assert abs(row["samples_per_second"] * row["step_seconds"] - 8) < 1e-6
     events = os.listdir(f"{folder}/board")
     assert len(events) == 1 and os.path.getsize(f"{folder}/board/{events[0]}") > STEPS * 100

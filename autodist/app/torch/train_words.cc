@@ -57,7 +57,7 @@ void show_progress(Console& console, const Progress& progress, std::int64_t step
   const std::vector<std::string> parts{
       fmt::format("step {:>{}}/{}", progress.step + 1, last.size(), last),
       fmt::format("loss {:.5f}", progress.loss),
-      fmt::format("{:>6.0f} samples/s", progress.samples_per_second),
+      fmt::format("{:>6.0f} samples/s", samples_per_second(progress)),
       fmt::format("compute {:>8}", to_string(progress.computing)),
       fmt::format("wait {:>8}", to_string(progress.waiting))};
   if (console.terminal) {

@@ -158,14 +158,23 @@ std::optional<double> last_loss(Session& session, bool has_run) {
 
 }  // namespace
 
+double samples_per_second(const Progress& progress) {
+  return static_cast<double>(progress.samples) / progress.wall.value;
+}
+
 const std::vector<std::string>& logged_names() {
-  static const std::vector<std::string> names{"loss", "step_seconds", "samples_per_second",
-                                              "computing_seconds", "waiting_seconds"};
+  static const std::vector<std::string> names{
+      "loss",           "step_seconds", "samples", "samples_per_second", "computing_seconds",
+      "waiting_seconds"};
   return names;
 }
 
 std::vector<double> logged_values(const Progress& progress) {
-  return {progress.loss, progress.wall.value, progress.samples_per_second, progress.computing.value,
+  return {progress.loss,
+          progress.wall.value,
+          static_cast<double>(progress.samples),
+          samples_per_second(progress),
+          progress.computing.value,
           progress.waiting.value};
 }
 
@@ -212,8 +221,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     ended += wall;
     tally.add(report, samples, wall);
     ++result.steps;
-    untold.push_back({report.step, unix_seconds(), 0, wall,
-                      static_cast<double>(samples) / wall.value, report.total - report.waiting,
+    untold.push_back({report.step, unix_seconds(), 0, wall, samples, report.total - report.waiting,
                       report.waiting, report.plan});
     if (summary.step >= 0) tell(summary);
   }

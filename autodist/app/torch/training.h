@@ -32,12 +32,15 @@ struct Progress {
   std::int64_t step = 0;
   double ended = 0;  // seconds since 1970
   double loss = 0;
-  Seconds wall;                   // from step to step, with all that the loop does in between
-  double samples_per_second = 0;  // by it
+  Seconds wall;              // from step to step, with all that the loop does in between
+  std::int64_t samples = 0;  // of all replicas
   Seconds computing;
   Seconds waiting;
   std::string plan;  // StepReport::plan
 };
+
+// Of all replicas, by the time from step to step.
+double samples_per_second(const Progress& progress);
 
 // What a log has of a step: the names of its figures, and these.
 const std::vector<std::string>& logged_names();

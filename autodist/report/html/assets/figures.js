@@ -85,14 +85,11 @@ function memoryOf(rank) {
 
 // How many samples most kept steps had (the last one of an epoch may have fewer); 0 where that is not known.
 function batchOf(run) {
-  const [rates, seconds] = ["samples_per_second", "step_seconds"].map((name) =>
-    (run.columns.find((each) => each.name === name) || {values: []}).values);
+  const {values} = run.columns.find((each) => each.name === "samples") || {values: []};
   const counts = new Map();
-  for (const size of rates.map((rate, i) => Math.round(rate * seconds[i])).filter((each) => each > 0)) {
-    counts.set(size, (counts.get(size) || 0) + 1);
-  }
+  for (const size of values) counts.set(size, (counts.get(size) || 0) + 1);
   const [size, count] = [...counts].reduce((most, each) => (each[1] > most[1] ? each : most), [0, 0]);
-  return 2 * count > rates.length ? size : 0;
+  return 2 * count > values.length ? size : 0;
 }
 
 // What a rate is of. The plan is the job's, where the page has it.

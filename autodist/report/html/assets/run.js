@@ -15,7 +15,7 @@ function chartsOf(run) {
   const named = (name) => run.columns.find((column) => column.name === name);
   const charts = CHARTS.map((chart) => ({...chart, series: chart.series.filter(([name]) => named(name))}))
     .filter((chart) => chart.series.length > 0);
-  const known = new Set(CHARTS.flatMap((chart) => chart.series.map(([name]) => name)));
+  const known = new Set(["samples", ...CHARTS.flatMap((chart) => chart.series.map(([name]) => name))]);  // samples: in a title
   for (const column of run.columns) {
     if (!known.has(column.name)) charts.push({title: column.name, series: [[column.name, column.name, "wire"]]});
   }
