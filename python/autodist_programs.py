@@ -9,7 +9,8 @@ import runpy
 import sys
 
 
-def _start(name):
+def start(name, arguments):
+    """One of the two takes this process's place."""
     package = os.path.join(os.path.dirname(os.path.abspath(__file__)), "autodist")
     built = runpy.run_path(os.path.join(package, "_built.py"))
     found = importlib.util.find_spec("torch")
@@ -27,12 +28,12 @@ def _start(name):
     if others or os.path.realpath(torch) != os.path.realpath(beside):
         os.environ["LD_LIBRARY_PATH"] = libraries + (":" + others if others else "")
     program = os.path.join(package, "bin", name)
-    os.execv(program, [program, *sys.argv[1:]])
+    os.execv(program, [program, *arguments])
 
 
 def autodist():
-    _start("autodist")
+    start("autodist", sys.argv[1:])
 
 
 def autodist_torch():
-    _start("autodist-torch")
+    start("autodist-torch", sys.argv[1:])

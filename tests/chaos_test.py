@@ -62,7 +62,7 @@ def programs(autodist, folder):
 
 
 def what_is_refused(autodist, folder):
-    for words, said in ((["--", "plan", "digits"], "chaos: 'plan' behind --, train or run expected"),
+    for words, said in ((["--", "plan", "digits"], "chaos: 'plan' behind --, train, run or supervise expected"),
                         (["--kill-every", "-1", "--", "train", "digits"], "--kill-every"),
                         ([], "job is required"),
                         (["--partition", 1, "--", "train", "digits", "--cluster", "local:2"], "all ranks are on this machine"),

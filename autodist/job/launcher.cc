@@ -282,6 +282,15 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
        fmt::join(addresses, ", "));
 }
 
+bool is_launched(const Environment& environment) {
+  if (environment("AUTODIST_RANK")) return true;
+  try {
+    return launched_by(environment).has_value();
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 bool becomes_chief(const std::string& specification, bool cpu_only,
                    const Environment& environment) {
   const auto launched = launcher_of(environment);

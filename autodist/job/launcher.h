@@ -56,6 +56,10 @@ cluster::Members members_of(const std::string& specification,
 // of the cluster's.
 std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Launched& launched);
 
+// Whether another program has started this process as a rank of a job, or says so in variables that
+// are wrong.
+bool is_launched(const Environment& environment);
+
 // Whether this process becomes the job's rank 0: what that one alone reads and writes is looked at
 // before the ranks meet. Throws as cluster_of() and rank_in().
 bool becomes_chief(const std::string& specification, bool cpu_only, const Environment& environment);

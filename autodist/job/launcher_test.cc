@@ -133,6 +133,12 @@ TEST(Launcher, SlurmsCountsAreExpanded) {
   }
 }
 
+TEST(Launcher, ARankThatAnotherProgramHasStartedKnowsIt) {
+  EXPECT_FALSE(is_launched(of({})));
+  EXPECT_TRUE(is_launched(of({{"AUTODIST_RANK", "0"}})));
+  EXPECT_TRUE(is_launched(of({{"TORCHELASTIC_RUN_ID", "a"}})));  // the rest is missing
+}
+
 TEST(Launcher, WhoBecomesTheChiefIsKnownBeforeTheRanksMeet) {
   EXPECT_TRUE(becomes_chief("local:2", false, of({})));
   EXPECT_TRUE(becomes_chief("local:2", false, of({{"AUTODIST_RANK", "0"}})));

@@ -5,7 +5,7 @@
 
 #include "autodist/app/cli/hand_over.h"
 #include "autodist/app/cli/light_verbs.h"
-#include "autodist/app/cli/supervise.h"
+#include "autodist/app/cli/train_supervised.h"
 #include "autodist/studies/bench.h"
 
 namespace {
@@ -45,5 +45,6 @@ int main(int argc, char** argv) {
                       {"report", declare_report},
                       {"run", declare_run},
                       {"simulate", declare_simulate},
+                      {"supervise", declare_supervise},
                       {"version", declare_version}});
 }

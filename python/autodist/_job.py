@@ -12,6 +12,7 @@ from ._parameters import Settler
 from ._records import Files, Records
 from ._session import Session
 from ._steps import Steps, TrainingStep
+from ._supervised import Supervised
 
 
 # Steps of a run that are compared with the model's own, unless the user says otherwise.
@@ -138,6 +139,15 @@ class AutoDist:
         keep what trials take (``AUTODIST_HISTORY`` says where).
     snapshots : bool
         Let :meth:`Session.snapshot` take some.
+    restarts : int
+        After a lost rank, start all ranks again, the chief too, up to so many times in a row that
+        get no further; :meth:`Session.resume` says from where. This process becomes ``autodist
+        supervise``, and the program begins once more as its child. For programs that start their
+        ranks themselves; of others who starts the ranks starts them again.
+    standby : bool
+        With `restarts`: keep all ranks started once more, captured and waiting.
+    min_ranks : int, optional
+        With `restarts`: go on without machines that are gone, as long as so many ranks are left.
     progress : bool
         Say on standard error, at the chief and where that is a terminal, what is being captured and
         searched, and what was found.
@@ -188,6 +198,9 @@ class AutoDist:
         library=False,
         history=True,
         snapshots=True,
+        restarts=0,
+        standby=False,
+        min_ranks=None,
         progress=True,
         log=None,
         tensorboard=None,
@@ -199,6 +212,7 @@ class AutoDist:
         cluster = _arguments.one_of("cluster", cluster, "resource_spec_file", resource_spec_file)
         builder = _arguments.one_of("builder", builder, "strategy_builder", strategy_builder)
         specification = _specification(cluster or os.environ.get("AUTODIST_CLUSTER", ""))
+        supervised = Supervised.of(restarts, standby, min_ranks)
         options = _autodist.JobOptions()
         options.builder, own = chosen_builder(builder or "auto", builders)
         options.set_builders(own)
@@ -256,6 +270,7 @@ class AutoDist:
                            _arguments.seconds("silence_limit", silence_limit))
         if _autodist.becomes_chief(specification, cpu_only):
             self._files.check()
+            supervised.begin(specification, options.cpu_only, _own_command())
         options.command = _command_for(specification)
         self._calls_python = bool(update_rules)
         _signals.watch(self)

@@ -124,6 +124,67 @@ def a_standby_takes_over(autodist, folder):
     print("under run:", re.findall("autodist: training again .*", told)[0])
 
 
+OWN = """
+import os, pathlib, signal, sys, autodist, torch
+folder = pathlib.Path(sys.argv[1])
+torch.manual_seed(3)
+model = torch.nn.Linear(8, 1)
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.randn(40, 16, 8), torch.randn(40, 16, 1)
+ad = autodist.AutoDist("local:2", builder="PS", **eval(sys.argv[2]))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+with ad.distribute(model, loss, optimizer, (x[0], y[0])) as step:
+    begun = step.resume(folder / "saved")
+    for at in range(begun, 40):
+        if (folder / f"lose-{ad.rank}-{at}").exists():
+            (folder / f"lose-{ad.rank}-{at}").unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(x[at], y[at])
+        if (at + 1) % 5 == 0:
+            step.save(folder / "saved", wait=False)
+if ad.is_chief:
+    print("begun at", begun, "trained", *[each.double().sum().item().hex() for each in model.state_dict().values()])
+"""
+
+
+def a_program_that_starts_itself(autodist, folder):
+    """Killed ranks, the chief among them, with restarts= and under `autodist supervise`; and what is refused."""
+    folder.mkdir()
+    script = folder / "own.py"
+    script.write_text(OWN)
+
+    def started(name, words, kills, above=()):
+        place = folder / name
+        place.mkdir()
+        for rank, at in kills:
+            (place / f"lose-{rank}-{at}").touch()
+        return subprocess.run([*above, sys.executable, script, place, words], capture_output=True, text=True, timeout=100)
+
+    def result(done):
+        assert done.returncode == 0, done
+        return re.search(r"trained (.*)", done.stdout)[1]
+
+    wanted = result(started("clean", "{}", []))
+    for name, words, above in (("own", "{'restarts': 2}", ()),
+                               ("above", "{}", (autodist, "supervise", "--restarts", "2", "--"))):
+        done = started(name, words, [(1, 17), (0, 33)], above)
+        assert result(done) == wanted and "starting again (1 of 2)" in done.stderr, done
+        # No line of the program is changed, and none is said twice.
+        assert re.match("begun at (25|30) ", done.stdout) and len(done.stdout.splitlines()) == 1, done
+    for words, said in (("{'standby': True}", "standby=True: of restarts, and there are none"),
+                        ("{'restarts': -1}", "restarts=-1: a whole number of 0 or more expected"),
+                        ("{'restarts': 2, 'min_ranks': 3}", "--min-ranks 3: the job has 2 ranks")):
+        done = started(f"refused{len(said)}", words, [])
+        assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done
+    done = started("launched", "{'restarts': 2}", [], (autodist, "run", "--cluster", "local:2", "--"))
+    assert result(done) == wanted and done.stdout.count("restarts=2: without effect") == 1, done
+    for words, said in ((["--min-ranks", "2", "--", "true"], "--min-ranks 2: the program's machines are not known"),
+                        (["--", "no-such-program"], "supervise: no-such-program cannot be started")):
+        done = subprocess.run([autodist, "supervise", *words], capture_output=True, text=True, timeout=20)
+        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+    print("a program that starts its ranks itself is started again")
+
+
 def goes_on_after_its_job(autodist, folder):
     done = silent(autodist, folder, "wrapped", "; sleep 6; echo after it")
     assert done.returncode == 0 and done.stdout.count("after it") == 2 and "silent" not in done.stderr, done
@@ -158,6 +219,7 @@ def main(autodist):
         done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
         a_standby_takes_over(autodist, folder / "standby")
+        a_program_that_starts_itself(autodist, folder / "own")
         goes_on_after_its_job(autodist, folder)
         a_halted_chief_is_lost(autodist, folder)
         # A program that makes no step is not started again.

@@ -24,9 +24,10 @@ struct ChaosArguments {
 // `train` or `run` takes this process's place, told of the faults.
 int chaos(const ChaosArguments& arguments, bool json) {
   const std::string& verb = arguments.job.front();
-  if (verb != "train" && verb != "run") {
+  if (verb != "train" && verb != "run" && verb != "supervise") {
     fail(ErrorCode::kUsage,
-         "chaos: '{}' behind --, train or run expected. Write -- train digits, say.", verb);
+         "chaos: '{}' behind --, train, run or supervise expected. Write -- train digits, say.",
+         verb);
   }
   std::vector<std::string> words{"autodist", verb, "--faults", to_text(arguments.plan)};
   if (json) words.push_back("--json");
@@ -55,7 +56,8 @@ Action declare_chaos(CLI::App& verb) {
   verb.add_option("--faults", plan.most, "stop after so many (default 0: without end)");
   verb.add_option("--seed", plan.seed, "of the choice whom to harm, and when (default 0)");
   verb.add_option("--log", plan.log, "a line of JSON for each fault after which it trained again");
-  verb.add_option("job", arguments->job, "train or run and its words, after --")->required();
+  verb.add_option("job", arguments->job, "train, run or supervise and its words, after --")
+      ->required();
   return [arguments](Console& console) { return chaos(*arguments, console.json); };
 }
 

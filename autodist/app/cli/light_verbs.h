@@ -24,6 +24,7 @@ Action declare_plan(CLI::App& verb);
 Action declare_report(CLI::App& verb);
 Action declare_run(CLI::App& verb);
 Action declare_simulate(CLI::App& verb);
+Action declare_supervise(CLI::App& verb);
 Action declare_version(CLI::App& verb);
 
 }  // namespace autodist::app

@@ -11,22 +11,20 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
-#include "autodist/app/cli/hand_over.h"
+#include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
-#include "autodist/app/command_words.h"
 #include "autodist/app/standby.h"
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/error.h"
-#include "autodist/base/numbers.h"
-#include "autodist/cluster/cluster.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::app {
 namespace {
@@ -34,26 +32,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{20};
-constexpr char kStandbyFlag[] = "--standby";
-
-// Nothing where it is no number: the verb itself refuses that.
-template <typename Number>
-std::optional<Number> number_of(const std::vector<std::string>& words, const std::string& option,
-                                Number otherwise) {
-  const auto text = value_of(words, option);
-  if (!text) return otherwise;
-  const auto value = as_number<Number>(*text);
-  return value && *value < 0 ? std::nullopt : value;
-}
-
-std::optional<Supervised> request_of(const std::vector<std::string>& words) {
-  const auto restarts = number_of<std::uint32_t>(words, "--restarts", kRestartsOfTrain);
-  const auto grace = number_of<double>(words, "--grace", 0);
-  const auto min_ranks = number_of<std::uint32_t>(words, "--min-ranks", 0);
-  if (!restarts || !grace || !min_ranks) return std::nullopt;
-  return Supervised{*restarts, *grace, *min_ranks > 0 ? min_ranks : std::nullopt,
-                    value_of(words, "--faults").value_or(""), has_word(words, kStandbyFlag)};
-}
 
 // The chief, which starts the other ranks and takes them along when it dies.
 class Chief {
@@ -88,8 +66,8 @@ class Chief {
 };
 
 // No signal gets lost on the way: those that come while the child is still this program end it.
-std::unique_ptr<Chief> start_chief(const std::vector<std::string>& words, Supervision& supervision,
-                                   std::uint32_t standby) {
+std::unique_ptr<Chief> start_chief(const ChiefProgram& program, const std::string& checkpoint,
+                                   Supervision& supervision, std::uint32_t standby) {
   const std::vector<std::string> lost = supervision.lost();
   sigset_t all;
   sigset_t before;
@@ -110,12 +88,12 @@ std::unique_ptr<Chief> start_chief(const std::vector<std::string>& words, Superv
     if (!lost.empty()) ::setenv(job::kLostMachines, job::addresses_text(lost).c_str(), 1);
     ::unsetenv(job::kStandby);
     if (standby > 0) ::setenv(job::kStandby, std::to_string(standby).c_str(), 1);
-    ::_exit(hand_over(words));
+    ::_exit(program.become(checkpoint));
   }
   const int error = errno;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) {
-    fail(ErrorCode::kEnvironment, "train: fork: {}. End other processes, or raise ulimit -u.",
+    fail(ErrorCode::kEnvironment, "fork: {}. End other processes, or raise ulimit -u.",
          std::strerror(error));
   }
   return std::make_unique<Chief>(pid);
@@ -158,83 +136,86 @@ int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chie
   }
 }
 
-// A rank of somebody else's job; also where that one's variables are wrong, which the verb says.
-bool is_launched() {
-  const Environment environment = process_environment();
-  if (environment("AUTODIST_RANK")) return true;
-  try {
-    return job::launched_by(environment).has_value();
-  } catch (const Error&) {
-    return true;
+struct SuperviseArguments {
+  std::string cluster;
+  std::vector<std::string> program;
+  bool cpu_only = false;
+  Supervised supervised{kRestarts};
+};
+
+// A program that says itself where its checkpoints are, and goes on from them.
+int supervise_program(const SuperviseArguments& arguments) {
+  std::vector<std::string> words = arguments.program;  // argv is not constant
+  if (job::is_launched(process_environment())) {
+    fail(
+        ErrorCode::kUsage,
+        "supervise: another program has started this process as a rank of its job. Give --restarts "
+        "to that one (autodist run has it).");
   }
+  const std::string named = job::specified(arguments.cluster, process_environment());
+  const cluster::Cluster cluster = cluster::read_cluster(named.empty() ? "local:1" : named);
+  const Supervised& supervised = arguments.supervised;
+  if (supervised.min_ranks && named.empty()) {
+    fail(ErrorCode::kUsage,
+         "--min-ranks {}: the program's machines are not known. Add --cluster, with what it names.",
+         *supervised.min_ranks);
+  }
+  check_supervised(supervised, cluster::ranks_of(cluster, arguments.cpu_only).size());
+  const auto become = [&words](const std::string&) {
+    ::execvp(words.front().c_str(), job::argv_of(words).data());
+    say_line(
+        fmt::format("supervise: {} cannot be started: {}. Name a program, as a file that may "
+                    "be run (chmod +x) or one in PATH.",
+                    words.front(), std::strerror(errno)));
+    return static_cast<int>(ErrorCode::kUsage);
+  };
+  return supervise({become, std::nullopt, [&] { return cluster; }, arguments.cpu_only, {}},
+                   supervised);
 }
 
-// Whoever has started the ranks starts them again, or does not. Rank 0 says it.
-void warn_unheeded(const std::vector<std::string>& words) {
-  const Environment environment = process_environment();
-  if (environment("AUTODIST_STARTED_BY")) return;  // by a chief that is its job's rank 0
-  std::optional<job::Launched> launched;
-  try {
-    launched = job::launched_by(environment);
-  } catch (const Error&) {
-    return;  // the verb says what is wrong with the variables
-  }
-  const std::string own = environment("AUTODIST_RANK").value_or("0");
-  if (launched ? launched->rank != 0 : own != "0") return;
-  for (const std::string option : {"--restarts", kStandbyFlag, "--min-ranks", "--grace"}) {
-    const bool is_given = option == kStandbyFlag ? has_word(words, option)
-                                                 : value_of(words, option).value_or("0") != "0";
-    if (!is_given) continue;
-    say_line(fmt::format(
-        "{}: without effect, as another program has started these ranks. Give it to that one "
-        "(autodist run has it), or start with autodist train alone.",
-        option));
-  }
-}
+}  // namespace
 
-int supervise(const std::vector<std::string>& words, const Supervised& request) {
-  const std::string folder = value_of(words, "--save").value_or("");
+int supervise(const ChiefProgram& program, const Supervised& request) {
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
   Supervision supervision(request.restarts, [&] {
-    const std::string named =
-        job::specified(value_of(words, "--cluster").value_or(""), process_environment());
-    return job::Membership(cluster::read_cluster(named.empty() ? "local:2" : named),
-                           value_of(words, "--devices") == "cpu", request.min_ranks);
+    return job::Membership(program.cluster(), program.cpu_only, request.min_ranks);
   });
   if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
-  std::vector<std::string> command = words;
+  const std::string folder = program.checkpoints.value_or("");
+  const auto checkpoint = [&] { return supervision.checkpoint_in(folder).value_or(""); };
+  const auto save_snapshot = [&] {
+    supervision.save_snapshot(program.checkpoints ? folder
+                                                  : supervision.memory().folder_of_snapshot());
+  };
   Standby<Chief> standby(supervision, request.standby, [&](std::uint32_t number) {
     // Which checkpoint it goes on from is told when its turn comes; that there are some is so now.
-    const bool has_saved = supervision.checkpoint_in(folder).has_value();
-    return start_chief(has_saved ? resuming(words, folder) : words, supervision, number);
+    return start_chief(program, checkpoint().empty() ? "" : folder, supervision, number);
   });
+  std::string from;  // where the program begins: as it was started
   while (true) {
     std::unique_ptr<Chief> chief = standby.take();
-    if (!chief) chief = start_chief(command, supervision, 0);
+    if (!chief) chief = start_chief(program, from, supervision, 0);
     const int status = status_of(*chief, request.grace, supervision, standby, interrupted);
     const bool by_signal = WIFSIGNALED(status);
     const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     if (interrupted) {  // it may have been starting again
-      supervision.save_snapshot(folder);
+      save_snapshot();
       return code;
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted, [&] { return standby.is_there(); })) {
-      if (end != job::GenerationEnd::kInOrder) supervision.save_snapshot(folder);
-      const auto checkpoint = supervision.checkpoint_in(folder);
-      if (checkpoint && end != job::GenerationEnd::kInOrder && !interrupted) {
-        say_line(fmt::format("to go on from {}: {}", *checkpoint,
-                             as_typed(resuming(without_option(words, "--faults"), *checkpoint))));
+      if (end != job::GenerationEnd::kInOrder) {
+        save_snapshot();
+        const std::string newest = checkpoint();
+        if (!newest.empty() && !interrupted) {
+          say_line(fmt::format("to go on from {}: {}", newest, program.going_on(newest)));
+        }
       }
       return code;
     }
-    if (const auto checkpoint = supervision.checkpoint_in(folder)) {
-      command = resuming(words, *checkpoint);
-    }
+    from = checkpoint();
   }
 }
-
-}  // namespace
 
 void declare_supervised(CLI::App& verb, Supervised& supervised) {
   verb.add_option("--faults", supervised.faults)->group("");
@@ -244,7 +225,7 @@ void declare_supervised(CLI::App& verb, Supervised& supervised) {
                               supervised.restarts))
       ->check(in_range(0, 1'000'000));
   verb.add_flag(
-          kStandbyFlag, supervised.standby,
+          "--standby", supervised.standby,
           "keep all ranks started once more, captured and waiting: a rank that is killed costs "
           "no new start then, and the job takes as much memory again")
       ->disable_flag_override();
@@ -270,26 +251,17 @@ void check_supervised(const Supervised& supervised, std::size_t ranks) {
        *supervised.min_ranks, ranks, ranks);
 }
 
-int train_supervised(const std::vector<std::string>& words) {
-  const auto request = request_of(words);
-  const bool launched = is_launched();
-  if (!request || launched ||
-      (request->restarts == 0 && request->grace == 0 && request->faults.empty())) {
-    if (launched && request && !request->faults.empty()) {
-      say_line(
-          "chaos: this process is a rank that somebody else has started. Give chaos the command "
-          "that starts the job.");
-      return static_cast<int>(ErrorCode::kUsage);
-    }
-    if (launched) warn_unheeded(words);
-    return hand_over(words);
-  }
-  try {
-    return supervise(words, *request);
-  } catch (const Error& error) {
-    say_line(error.what());
-    return static_cast<int>(error.code());
-  }
+Action declare_supervise(CLI::App& verb) {
+  auto arguments = std::make_shared<SuperviseArguments>();
+  verb.add_option(
+      "--cluster", arguments->cluster,
+      "the cluster that the program names: whose machines are replaced or left out when "
+      "they are gone (default: none is)");
+  declare_devices(verb, arguments->cpu_only);
+  declare_supervised(verb, arguments->supervised);
+  verb.add_option("program", arguments->program, "the program and its arguments, after --")
+      ->required();
+  return [arguments](Console&) { return supervise_program(*arguments); };
 }
 
 }  // namespace autodist::app

@@ -1,13 +1,16 @@
-// `autodist train` as it is typed: a process that is no rank starts the chief, and starts it again
-// when the job has lost a rank.
+// A process that is no rank starts a job's chief, and starts it again when the job has lost a rank:
+// above the chief of `autodist train`, and of any program that starts its ranks itself.
 
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
-#include <vector>
+
+#include "autodist/app/cli/program.h"
+#include "autodist/cluster/cluster.h"
 
 namespace autodist::app {
 
@@ -27,12 +30,25 @@ void declare_supervised(CLI::App& verb, Supervised& supervised);
 // standby without restarts.
 void check_supervised(const Supervised& supervised, std::size_t ranks);
 
-constexpr std::uint32_t kRestartsOfTrain = 3;
+// Of `train` and `supervise`, where nothing is said.
+constexpr std::uint32_t kRestarts = 3;
 
-// `autodist train …`, from its name on: until the job is over, and returns its exit code. Where
-// some launcher has started this process as a rank, or there are to be no restarts and no grace,
-// the chief takes this process's place. Otherwise it is a child, which ends in order, as after
-// Ctrl-C, when this process is gone. Says what goes wrong.
-int train_supervised(const std::vector<std::string>& words);
+// A program that is its job's rank 0 and starts the others.
+struct ChiefProgram {
+  // The process that calls it, a child, becomes the program, which goes on from `checkpoint`, or
+  // begins as it does by itself where that is empty. Returns an exit code where it cannot be
+  // started, which is said.
+  std::function<int(const std::string& checkpoint)> become;
+  // The folder of checkpoints that it was told, empty for none; nothing: it says one itself.
+  std::optional<std::string> checkpoints;
+  std::function<cluster::Cluster()> cluster;  // the job's; asked when a machine is missing
+  bool cpu_only = false;
+  // The command that goes on from a checkpoint, for people. Not asked without `checkpoints`.
+  std::function<std::string(const std::string& checkpoint)> going_on;
+};
+
+// Until the job is over, and returns its exit code. The chief is a child, which ends in order, as
+// after Ctrl-C, when this process is gone.
+int supervise(const ChiefProgram& program, const Supervised& request);
 
 }  // namespace autodist::app

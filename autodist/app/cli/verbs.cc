@@ -30,6 +30,8 @@ const std::vector<Verb>& verbs() {
        "autodist train digits --cluster local:2 --steps 200", Binary::kTorch},
       {"run", "start your own program on every rank of a cluster, here and over ssh",
        "autodist run --cluster cluster.yml -- ./train --epochs 3", Binary::kLight},
+      {"supervise", "start your own program, and again when a rank that it has started is lost",
+       "autodist supervise --restarts 3 -- python3 train.py", Binary::kLight},
       {"chaos", "kill ranks of a job on purpose, and say how it came back",
        "autodist chaos --kill-every 30 -- train digits --cluster local:2 --steps 5000 --save ckpt",
        Binary::kLight},

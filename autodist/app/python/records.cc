@@ -26,6 +26,7 @@ void bind_records(py::module_& module) {
   module.def("becomes_chief", [](const std::string& specification, bool cpu_only) {
     return job::becomes_chief(specification, cpu_only, app::process_environment());
   });
+  module.def("is_launched", [] { return job::is_launched(app::process_environment()); });
   py::class_<report::RunLog>(module, "RunLog")
       .def(py::init([](const std::vector<std::string>& names) {
         report::RunLog run;

@@ -22,7 +22,7 @@ struct TrainArguments {
   std::string resume;
   std::string trace;
   JobOptions job;                           // but for what `plan` and `model` say
-  Supervised supervised{kRestartsOfTrain};  // checked here; the process above has read it
+  Supervised supervised{kRestarts};  // checked here; the process above has read it
   TrainingOptions training;
   bool batch_is_given = false;  // by --batch
 };
