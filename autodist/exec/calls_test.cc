@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "autodist/base/error.h"
+#include "autodist/base/job_ended.h"
 
 namespace autodist::exec {
 namespace {
@@ -260,15 +261,15 @@ TEST(Calls, AChiefThatFinishesEndsTheStepsOfTheOthersInOrder) {
   ranks[0].come_to_finish(1);
   ranks.deliver();
   // One waits in its step, the other comes to it.
-  ASSERT_TRUE(ranks.signal(1).failure());
-  EXPECT_TRUE(is_job_end(ranks.signal(1).failure()));
+  EXPECT_THROW(ranks.signal(1).rethrow(), JobEnded);
+  EXPECT_NO_THROW(ranks.signal(1).rethrow(Heeds::kFailure));
   EXPECT_EQ(error_of([&] { ranks.step(2, 1); }),
             (Outcome{0,
                      "rank 0 called finish() at step 1, rank 2 is at step 2: the job has "
                      "ended"}));
   ranks[1].come_to_finish(2);
   ranks[2].come_to_finish(2);
-  EXPECT_FALSE(ranks.signal(1).failure());
+  EXPECT_NO_THROW(ranks.signal(1).rethrow());
   ranks.deliver();
   EXPECT_FALSE(ranks[0].all_finish(1));
   ranks.deliver();

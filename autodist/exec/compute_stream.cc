@@ -43,7 +43,7 @@ struct ComputeStream::Interpreter {
     std::vector<torch::Tensor> numbers;
     for (const ir::ValueId each : fetch.rows) {
       numbers.push_back(on_host(shape.replay_->tensor(each), stream.engine_.slices().staging,
-                                [this] { stream.engine_.signal().rethrow_failure(); }));
+                                [this] { stream.engine_.signal().rethrow(); }));
     }
     stream.engine_.driver().fetch(fetch.variable, numbers, stream.step_);
   }
@@ -140,7 +140,7 @@ struct ComputeStream::Interpreter {
     }
   }
   void contribute_own() {
-    stream.hand_over_.contribute_own([this] { stream.engine_.signal().rethrow_failure(); });
+    stream.hand_over_.contribute_own([this] { stream.engine_.signal().rethrow(); });
   }
   void finish_updates() {
     stream.at_ = {};
@@ -272,7 +272,7 @@ std::vector<double> ComputeStream::losses_of(const std::vector<MicroBatch>& micr
 void ComputeStream::await_gradients(const ShapedStep& shape,
                                     const std::vector<MicroBatch>& micros) {
   hand_over_.await();
-  engine_.signal().rethrow_failure();
+  engine_.signal().rethrow();
   if (!hand_over_.held_back()) return;
   for (const MicroBatch& micro : micros) {
     if (micro.samples != 0) check_loss(shape, micro);

@@ -19,8 +19,8 @@ std::vector<torch::Tensor> take_outputs(const Replay& replay) {
   std::vector<torch::Tensor> outputs;
   for (std::size_t i = 1; i < graph.outputs.size(); ++i) {
     const ir::StorageId storage = graph.value(graph.outputs[i]).storage;
-    const bool outlives = replay.writes_again() || graph.storages[storage.value].kind !=
-                                                       ir::StorageKind::kIntermediate;
+    const bool outlives = replay.writes_again() ||
+                          graph.storages[storage.value].kind != ir::StorageKind::kIntermediate;
     outputs.push_back(outlives ? replay.output(i).clone() : replay.output(i));
   }
   return outputs;

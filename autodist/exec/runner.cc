@@ -98,7 +98,7 @@ class Runner::Impl {
   void settle() {
     if (!own_shape_) return;
     for (std::size_t i = 0; i < program_->variables.size(); ++i) await_settled(ir::VariableId(i));
-    engine_.signal().rethrow_failure();
+    engine_.signal().rethrow();
   }
 
   void settle(ir::VariableId variable) {
@@ -107,7 +107,7 @@ class Runner::Impl {
     if (watch.is_noted(variable)) return;
     await_settled(variable);
     if (!keeps_whole_copies(program_->exchange(variable))) pull_rows();
-    engine_.signal().rethrow_failure();
+    engine_.signal().rethrow();
     watch.note(variable);
   }
 
@@ -270,7 +270,7 @@ class Runner::Impl {
       if (keeps_whole_copies(program_->exchange(variable))) continue;
       await_settled(variable);
     }
-    engine_.signal().rethrow_failure();
+    engine_.signal().rethrow();
     engine_.gathering().pull_rows(step_);
     pulled_rows_ = step_;
     TensorWatch& watch = engine_.slices().variables.watch();
@@ -335,7 +335,7 @@ class Runner::Impl {
 
   template <typename Run>
   StepResult guarded(Run run) {
-    engine_.signal().rethrow_failure();
+    engine_.signal().rethrow();
     AD_CHECK(own_shape_) << "rank " << rank_ << " only serves";
     try {
       try {

@@ -48,7 +48,7 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
       }
     }
   } catch (...) {
-    // The failure that ended the wait, or the first one.
+    // The failure that ended a wait, or the first one.
     if (!signal_.failure()) engine_.abort(std::current_exception());
   }
 }
@@ -58,7 +58,7 @@ void SideStreams::wait_for_start(std::uint64_t step) {
   const MutexLock lock(signal_);
   signal_.wait(
       kYears, [&]() AD_REQUIRES(signal_) { return steps_started_ > step; },
-      [] { return std::string("run: no further step."); });
+      [] { return std::string("run: no further step."); }, Heeds::kFailure);
 }
 
 }  // namespace autodist::exec

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <utility>
 
@@ -13,6 +14,10 @@
 #include "autodist/base/units.h"
 
 namespace autodist::exec {
+
+// What a wait ends for beside its condition: a thread that does what the last step owes goes on
+// where the job has ended.
+enum class Heeds : std::uint8_t { kFailureAndEnd, kFailure };
 
 class AD_CAPABILITY("signal") Signal : public Mutex {
  public:
@@ -27,7 +32,8 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
     notify();
   }
 
-  // The same for an end that is none: a failure may still come, and resume() goes on waiting.
+  // The same for waits that heed it, for an end that is none: a failure may still come, and
+  // resume() goes on waiting.
   void end(std::exception_ptr reason) AD_EXCLUDES(this) {
     {
       const MutexLock lock(*this);
@@ -40,32 +46,33 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
     end_ = nullptr;
   }
 
-  // Why fail() or end() was called, or nullptr.
+  // Why fail() was called, or nullptr.
   [[nodiscard]] std::exception_ptr failure() AD_EXCLUDES(this) {
     const MutexLock lock(*this);
-    return failure_ ? failure_ : end_;
+    return failure_;
   }
-  // Throws it, if there is one.
-  void rethrow_failure() AD_EXCLUDES(this) {
+  // Throws it, or the end where that is heeded, if there is one.
+  void rethrow(Heeds heeds = Heeds::kFailureAndEnd) AD_EXCLUDES(this) {
     const MutexLock lock(*this);
-    rethrow();
+    throw_what_is(heeds);
   }
 
-  // Until condition() holds, which is called under the lock. Throws the failure, or after `limit`
-  // Error(kTimeout) with the text of describe(), which is called under the lock.
+  // Until condition() holds, which is called under the lock. Throws what is heeded, or after
+  // `limit` Error(kTimeout) with the text of describe(), which is called under the lock.
   template <typename Condition, typename Describe>
-  void wait(Seconds limit, Condition condition, Describe describe)
-      AD_REQUIRES(this) AD_UNCHECKED_THREADS {
-    if (!wait_for(limit, condition)) throw Error(ErrorCode::kTimeout, describe());
+  void wait(Seconds limit, Condition condition, Describe describe,
+            Heeds heeds = Heeds::kFailureAndEnd) AD_REQUIRES(this) AD_UNCHECKED_THREADS {
+    if (!wait_for(limit, condition, heeds)) throw Error(ErrorCode::kTimeout, describe());
   }
 
   // The same; false after `limit`.
   template <typename Condition>
-  bool wait_for(Seconds limit, Condition condition) AD_REQUIRES(this) AD_UNCHECKED_THREADS {
+  bool wait_for(Seconds limit, Condition condition, Heeds heeds = Heeds::kFailureAndEnd)
+      AD_REQUIRES(this) AD_UNCHECKED_THREADS {
     const SteadyClock clock;
     const Seconds deadline = clock.now() + limit;
     while (!condition()) {
-      rethrow();
+      throw_what_is(heeds);
       const Seconds left = deadline - clock.now();
       if (left <= Seconds{0}) return false;
       changed_.wait_for(*this, left);
@@ -74,9 +81,9 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
   }
 
  private:
-  void rethrow() const AD_REQUIRES(this) {
+  void throw_what_is(Heeds heeds) const AD_REQUIRES(this) {
     if (failure_) std::rethrow_exception(failure_);
-    if (end_) std::rethrow_exception(end_);
+    if (end_ && heeds == Heeds::kFailureAndEnd) std::rethrow_exception(end_);
   }
 
   ConditionVariable changed_;

@@ -173,7 +173,8 @@ void SliceDriver::await_update(ir::VariableId variable, std::uint64_t step) {
                            program_.graph->variable(variable).name, step,
                            protocol_.is_averaged(variable, step) ? "complete" : "missing",
                            protocol_.is_released(variable) ? "released" : "still read");
-      });
+      },
+      Heeds::kFailure);
 }
 
 void SliceDriver::updated(ir::VariableId variable) { tell(protocol::UpdatedHere{variable}); }

@@ -5,8 +5,8 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/program/slice_layout.h"
 #include "autodist/program/loads.h"
+#include "autodist/program/slice_layout.h"
 
 namespace autodist::exec {
 namespace {

@@ -22,7 +22,7 @@ namespace {
   for (Seconds waited; waited < patience && !signal.failure(); waited += kPause) {
     std::this_thread::sleep_for(std::chrono::duration<double>(kPause.value));
   }
-  signal.rethrow_failure();
+  signal.rethrow(Heeds::kFailure);
   throw;
 }
 
@@ -87,7 +87,7 @@ void WholeGradients::contribute(ir::VariableId variable, const torch::Tensor& gr
 
 std::function<void()> WholeGradients::looking(program::CollectiveId id) {
   return [this, id, clock = SteadyClock(), start = SteadyClock().now()] {
-    signal_.rethrow_failure();
+    signal_.rethrow(Heeds::kFailure);
     if (clock.now() - start < options_.wait_limit) return;
     fail(ErrorCode::kPeersLost, "all-reduce {}: the device has no sum after {}.", id,
          to_string(options_.wait_limit));
@@ -132,7 +132,8 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
                                return whole_[v.value].contributed > step;
                              });
         },
-        [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); });
+        [&] { return fmt::format("all-reduce {}: gradients are missing at step {}.", id, step); },
+        Heeds::kFailure);
     for (const ir::VariableId v : collective.variables) {
       gradients.push_back(whole_[v.value].gradient);
       complete.push_back(whole_[v.value].complete);

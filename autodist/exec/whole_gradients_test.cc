@@ -96,6 +96,23 @@ TEST(WholeGradients, AnAllReduceWaitsForAllItsGradients) {
   EXPECT_THROW(job.at(0).whole().all_reduce(kAll, 0), Error);
 }
 
+// A chief that leaves its loop tells the others, whose last step may not be through.
+TEST(WholeGradients, TheLastStepIsFinishedAlsoWhereTheJobHasEnded) {
+  Library library(2);
+  testing::JobEngines job(job_of(2), {}, &library);
+  const torch::Tensor before = job.tensor(0, kBias).clone();
+  job.at(0).signal().end(
+      std::make_exception_ptr(Error(ErrorCode::kUsage, "the chief has finished")));
+  std::thread stream([&] {
+    job.at(0).whole().all_reduce(kAll, 0);
+    job.at(0).whole().update({kBias}, 0);
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits for the gradients
+  contribute_all(job, 3);
+  stream.join();
+  EXPECT_TRUE(job.tensor(0, kBias).equal(before - 3));
+}
+
 // The library notices a lost peer at once and cannot say which; the exchange names it a little
 // later.
 TEST(WholeGradients, TheReasonOfALostLibraryIsTheExchanges) {
