@@ -255,6 +255,25 @@ std::string Calls::where(std::uint32_t rank) const {
   return fmt::format("rank {}, which is in {} at step {}", rank, name_of(call), position->step);
 }
 
+std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) const {
+  std::vector<std::string> ranks;
+  std::uint64_t least = step;
+  for (const std::uint32_t rank : others()) {
+    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+    if (!position || position->step > least) continue;
+    // What it has begun, and not what it has done; a rank in its own code has done all of it.
+    if (position->step == step && call_at(*position) != Call::kStep) continue;
+    if (position->step < least) ranks.clear();
+    least = position->step;
+    ranks.push_back(where(rank));
+  }
+  const std::string whom = fmt::format("{}", fmt::join(ranks, ", "));
+  if (says && peers_.say && !ranks.empty()) {
+    peers_.say(fmt::format("rank {} waits in step {} for {}", self_, step + 1, whom));
+  }
+  return whom;
+}
+
 std::string Calls::waits_for(const std::vector<std::uint32_t>& ranks) const {
   std::vector<std::string> places;
   places.reserve(ranks.size());

@@ -110,6 +110,10 @@ class Calls {
   void wait(MutexLock& lock,
             const std::function<std::vector<std::uint32_t>()>& missing) AD_UNCHECKED_THREADS;
 
+  // By who waits in a step for a variable: "rank 1, which is at step 11 and in no call", the ranks
+  // that are furthest behind it, as far as is known; empty where none is. `says`: in a line, too.
+  std::string whom_a_step_awaits(std::uint64_t step, bool says) const;
+
   // save() at a rank. For the chief alone, where the checkpoint needs the others: true if they all
   // call it, too, after this step; false if none does, and then each of them knows `due` as one to
   // come. Throws Error(kUsage) where some do. For the others: tells the chief that they are here.

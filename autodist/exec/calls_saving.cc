@@ -21,9 +21,11 @@ Subject answer_of(std::uint64_t step) {
 
 }  // namespace
 
+// A rank that is behind comes to the save() later, also where another step of the job has its turn.
 void Calls::pass_wishes() {
   for (auto& [step, wish] : wishes_) {
-    if (wish.passed || (!away_ && begun_ <= step && count_ <= wish.calls)) continue;
+    const bool goes_past = begun_ > step || (away_ && begun_ == step) || count_ > wish.calls;
+    if (wish.passed || !goes_past) continue;
     wish.passed = true;
     unsent_.push_back(step);
     due_.push_back(wish.due);

@@ -180,6 +180,21 @@ TEST(Calls, WhoIsWaitedForIsSaidOnceAndEndsTheWaitAtTheLimit) {
   EXPECT_EQ(ranks.lines(), std::vector<std::string>{"rank 0 waits" + whom});
 }
 
+TEST(Calls, WhomAStepAwaitsIsWhoIsFurthestBehind) {
+  Ranks ranks(4);
+  for (std::uint32_t rank = 0; rank < 4; ++rank) ranks.step(rank, 0);
+  EXPECT_EQ(ranks[0].whom_a_step_awaits(1, true), "") << "all have contributed";
+  ranks.step(0, 1);
+  ranks.step(2, 1);
+  ranks[3].begin_step(1);
+  EXPECT_EQ(ranks[0].whom_a_step_awaits(2, true), "rank 1, which is at step 1 and in no call");
+  EXPECT_EQ(ranks.lines(),
+            std::vector<std::string>{
+                "rank 0 waits in step 3 for rank 1, which is at step 1 and in no call"});
+  ranks.step(1, 1);
+  EXPECT_EQ(ranks[0].whom_a_step_awaits(2, false), "rank 3, which is in step 2");
+}
+
 TEST(Calls, AChiefThatSavesWithAllOthersSavesAtOnce) {
   Ranks ranks(3);
   for (std::uint32_t rank = 0; rank < 3; ++rank) ranks.step(rank, 0);
@@ -222,6 +237,37 @@ TEST(Calls, AChiefThatSavesAloneIsAnsweredByTheOthersNextStepOrCall) {
     EXPECT_EQ(due[0].directory, "folder");
     EXPECT_TRUE(ranks[rank].take_due(kAtTheEnd).empty());
   }
+}
+
+// The rank trains another step of the job meanwhile, and this one's last step is still to come.
+TEST(Calls, ARankThatIsBehindComesToASaveInAnotherStepsTurn) {
+  Ranks ranks(2);
+  ranks.step(0, 0);
+  ranks[1].set_away(true);
+  std::thread other([&] {
+    while (ranks.notes() < 1) std::this_thread::yield();
+    ranks.deliver();
+    ranks[1].set_away(false);
+    ranks.step(1, 0);
+    ranks[1].come_to_save(1);
+    ranks.deliver();
+  });
+  EXPECT_TRUE(ranks[0].meet_to_save(1, {2, "folder"}));
+  other.join();
+  EXPECT_TRUE(ranks[1].take_due(2).empty());
+}
+
+TEST(Calls, AnotherStepsTurnBehindTheSameStepGoesPastASave) {
+  Ranks ranks(2);
+  for (std::uint32_t rank = 0; rank < 2; ++rank) ranks.step(rank, 0);
+  ranks[1].set_away(true);
+  std::thread other([&] {
+    while (ranks.notes() < 1) std::this_thread::yield();
+    ranks.deliver();
+    ranks.deliver();
+  });
+  EXPECT_FALSE(ranks[0].meet_to_save(1, {2, "folder"}));
+  other.join();
 }
 
 TEST(Calls, ASaveThatTheChiefDoesNotMakeIsNamed) {

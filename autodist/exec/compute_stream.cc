@@ -285,7 +285,10 @@ void ComputeStream::await_gradients(const ShapedStep& shape,
 Seconds ComputeStream::pass(ir::VariableId variable) {
   const Seconds start = clock_.now();
   const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
-  const bool was_open = engine_.driver().hold(variable, step_);
+  const auto late = [this](bool gives_up) {
+    return engine_.calls().whom_a_step_awaits(step_, /*says=*/!gives_up);
+  };
+  const bool was_open = engine_.driver().hold(variable, step_, late);
   await_copy(variable, WaitSite::kNewVersion);
   const bool fetched = !keeps_whole_copies(program_.exchange(variable));
   if (fetched) engine_.slices().variables.watch().accept(variable);

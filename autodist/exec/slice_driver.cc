@@ -1,5 +1,8 @@
 #include "autodist/exec/slice_driver.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -126,14 +129,27 @@ void SliceDriver::await_settled(ir::VariableId variable, std::uint64_t step) {
       [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
 }
 
-bool SliceDriver::hold(ir::VariableId variable, std::uint64_t step) {
+bool SliceDriver::hold(ir::VariableId variable, std::uint64_t step,
+                       const std::function<std::string(bool gives_up)>& late) {
+  constexpr Seconds kPatience{3};
+  const Seconds patience = std::min(kPatience, limit_);
   bool was_open = false;
   {
-    const MutexLock lock(signal_);
-    was_open = protocol_.is_open(variable, step);
-    signal_.wait(
-        limit_, [&]() AD_REQUIRES(signal_) { return protocol_.is_open(variable, step); },
-        [&]() AD_REQUIRES(signal_) { return describe_wait(variable); });
+    MutexLock lock(signal_);
+    const auto is_open = [&]() AD_REQUIRES(signal_) { return protocol_.is_open(variable, step); };
+    was_open = is_open();
+    if (!signal_.wait_for(patience, is_open)) {
+      lock.unlock();
+      if (late) late(false);
+      lock.lock();
+      if (!signal_.wait_for(limit_ - patience, is_open)) {
+        const std::string what = describe_wait(variable);
+        lock.unlock();
+        const std::string whom = late ? late(true) : "";
+        throw Error(ErrorCode::kTimeout,
+                    whom.empty() ? what : fmt::format("{} This waits for {}.", what, whom));
+      }
+    }
     protocol::Effects none;
     protocol_.on(protocol::Held{variable}, none);
   }

@@ -16,6 +16,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -61,8 +62,10 @@ class SliceDriver {
   void await_settled(ir::VariableId variable, std::uint64_t step);
   // A gate: blocks until the step may read the variable, which is not written from then on until
   // release(). Rows that were asked for are in it. Whether it was open at once. By the compute
-  // thread. Throws as await_settled().
-  bool hold(ir::VariableId variable, std::uint64_t step);
+  // thread. Throws as await_settled(). `late` is asked after some seconds, and once more (true) for
+  // the time-out's message: whom this waits for, if that is known.
+  bool hold(ir::VariableId variable, std::uint64_t step,
+            const std::function<std::string(bool gives_up)>& late = {});
   void release(ir::VariableId variable);
 
   // Of a variable that no slice carries: its average is here, with its sum of squares where a clip
