@@ -165,7 +165,11 @@ void Supervision::look_at_standby() {
 std::optional<std::string> Supervision::checkpoint_in(const std::string& folder) const {
   const std::int64_t saved = memory_.progress().saved;
   if (folder.empty() || saved < 0) return std::nullopt;
-  return fmt::format("{}/step-{}", folder, saved);
+  const std::string path = fmt::format("{}/step-{}", folder, saved);
+  std::error_code unknown;
+  const bool is_there = std::filesystem::exists(path, unknown) ||
+                        std::filesystem::exists(path + ".old", unknown);  // stopped between renames
+  return is_there ? std::optional(path) : std::nullopt;
 }
 
 void Supervision::save_snapshot(const std::string& folder) {
@@ -173,8 +177,7 @@ void Supervision::save_snapshot(const std::string& folder) {
   if (folder.empty() || progress.kept < 0) return;
   // What was saved elsewhere, by another job of the program say, is no reason to lose it.
   const auto saved = checkpoint_in(folder);
-  std::error_code unknown;
-  if (saved && progress.kept <= progress.saved && std::filesystem::exists(*saved, unknown)) return;
+  if (saved && progress.kept <= progress.saved) return;
   const std::string path = fmt::format("{}/step-{}", folder, progress.kept);
   try {
     std::filesystem::remove_all(path + ".tmp");
@@ -200,11 +203,14 @@ std::string Supervision::where_it_begins(const std::string& folder) const {
   const auto [first, done, saved, kept] = memory_.progress();
   const auto checkpoint = checkpoint_in(folder);
   if (checkpoint && saved >= kept) return "from " + *checkpoint;
-  if (kept >= 0 && (checkpoint || saved < 0)) {
+  if (kept >= 0 && (checkpoint || saved < 0 || !folder.empty())) {
     return fmt::format("from step {}, which is in memory", kept);
   }
   std::string newest;
   if (kept >= 0) newest = fmt::format("its newest snapshot is of step {}, ", kept);
+  if (saved >= 0 && !folder.empty() && !checkpoint) {
+    return "as it was started: its checkpoint is gone";
+  }
   if (saved >= 0) return newest + fmt::format("its newest checkpoint is of step {}", saved);
   return "as it was started: it has saved no checkpoint yet";
 }

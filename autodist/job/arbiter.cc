@@ -16,16 +16,21 @@ GenerationEnd end_of_signal(int number) {
 }
 
 GenerationEnd end_of_exit(int code) {
+  constexpr int kDefect = 70;     // EX_SOFTWARE
+  constexpr int kBySignal = 128;  // and its number: what a shell says of its command
   switch (code) {
     case 0:
       return GenerationEnd::kInOrder;
-    case static_cast<int>(ErrorCode::kPeersLost):
-    case static_cast<int>(ErrorCode::kTimeout):
-      return GenerationEnd::kLost;
     case static_cast<int>(ErrorCode::kEnvironment):
       return GenerationEnd::kEnvironment;
-    default:
+    case static_cast<int>(ErrorCode::kUsage):
+    case static_cast<int>(ErrorCode::kInfeasible):
+    case static_cast<int>(ErrorCode::kCheckpoint):
+    case static_cast<int>(ErrorCode::kAuthentication):
+    case kDefect:
       return GenerationEnd::kRefused;
+    default:
+      return code > kBySignal ? end_of_signal(code - kBySignal) : GenerationEnd::kLost;
   }
 }
 

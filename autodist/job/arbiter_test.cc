@@ -72,7 +72,11 @@ TEST(Arbiter, TellsLossesFromRefusals) {
   EXPECT_EQ(end_of_signal(SIGSEGV), GenerationEnd::kLost);
   EXPECT_EQ(end_of_signal(SIGTERM), GenerationEnd::kInOrder) << "somebody has asked for it twice";
   EXPECT_EQ(end_of_exit(3), GenerationEnd::kEnvironment);
-  for (const int code : {1, 2, 4, 6, 7, 70}) EXPECT_EQ(end_of_exit(code), GenerationEnd::kRefused);
+  for (const int code : {2, 4, 6, 7, 70}) EXPECT_EQ(end_of_exit(code), GenerationEnd::kRefused);
+  EXPECT_EQ(end_of_exit(1), GenerationEnd::kLost) << "a program's own exception";
+  EXPECT_EQ(end_of_exit(255), GenerationEnd::kLost) << "ssh's";
+  EXPECT_EQ(end_of_exit(128 + SIGKILL), GenerationEnd::kLost) << "a shell's";
+  EXPECT_EQ(end_of_exit(128 + SIGINT), GenerationEnd::kInOrder);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
@@ -300,6 +301,18 @@ bool StartedRanks::runs(std::uint32_t rank) {
                      [&](const Child& child) { return child.rank == rank && !child.ended; });
 }
 
+namespace {
+
+// Of a line that a program wrote, what a message shows.
+std::string shown(const std::string& line) {
+  constexpr std::size_t kMost = 300;  // bytes
+  std::size_t end = std::min(line.size(), kMost);
+  while (end < line.size() && end > 0 && !begins_character(line[end])) --end;
+  return one_line(line.substr(0, end)) + (end < line.size() ? "…" : "");
+}
+
+}  // namespace
+
 // How it ended, and its last line, which may still be on its way here.
 std::string StartedRanks::account(const Child& child) {
   std::string text =
@@ -312,7 +325,7 @@ std::string StartedRanks::account(const Child& child) {
       const std::lock_guard lock(child.lines->mutex);
       const bool late = std::chrono::steady_clock::now() > end;
       if (child.lines->over || late) {
-        if (!child.lines->last.empty()) text += "; its last line: " + child.lines->last;
+        if (!child.lines->last.empty()) text += "; its last line: " + shown(child.lines->last);
         return text;
       }
     }
@@ -326,6 +339,24 @@ std::optional<std::string> StartedRanks::failure() {
     if (child.ended && child.status != 0) return account(child);
   }
   return std::nullopt;
+}
+
+int StartedRanks::cause(Seconds limit) {
+  constexpr int kBecauseOfAnother = static_cast<int>(ErrorCode::kPeersLost);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  while (true) {
+    reap();
+    int status = 0;
+    bool all_ended = true;
+    for (const Child& child : children_) {
+      all_ended = all_ended && child.ended;
+      if (!child.ended || child.status == 0) continue;
+      status = child.status;
+      if (WIFSIGNALED(status) || WEXITSTATUS(status) != kBecauseOfAnother) return status;
+    }
+    if (all_ended || std::chrono::steady_clock::now() > end) return status;
+    std::this_thread::sleep_for(kPollChild);
+  }
 }
 
 std::vector<std::string> StartedRanks::lacking() {

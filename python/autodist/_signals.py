@@ -74,10 +74,11 @@ def heed(session):
     if rank is None:
         return
     by = f"a signal to rank {rank}" if rank else _wished
-    what = f"stopped by {by} after step {session.step - 1}"
+    what = f"stopped by {by} after step {session.step}"
     if not session._told_stop:
         print(f"autodist: {what}", file=sys.stderr, flush=True)
     session._told_stop = True
+    session._handle.wish_for_the_end()  # the job is not through, and keeps its snapshot
     raise JobEnded(what)
 
 

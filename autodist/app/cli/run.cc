@@ -1,5 +1,6 @@
 // `autodist run`: somebody's own program on every rank of a cluster.
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -46,6 +47,7 @@ struct RunArguments {
 };
 
 constexpr int kInterrupted = 130;
+constexpr Seconds kCause{2};  // that an interpreter takes to end
 
 // The program as every rank finds it: a path with a slash is a file, anything else lies on PATH.
 bool is_on_path(const std::string& program) {
@@ -188,8 +190,29 @@ class Generation {
   job::StartedRanks ranks_;  // the last: its threads use the others
 };
 
-// A generation: returns its exit code, when all of its lines are in the logs. Throws
-// Error(kPeersLost) with the first rank that ended badly.
+// How the rank ended because of which a generation did.
+class BadEnd : public Error {
+ public:
+  // `status` as waitpid() gives it.
+  BadEnd(const std::string& account, int status)
+      : Error(code_of(end_of(status), status), account), end_(end_of(status)) {}
+  [[nodiscard]] job::GenerationEnd end() const { return end_; }
+
+ private:
+  static job::GenerationEnd end_of(int status) {
+    return WIFSIGNALED(status) ? job::end_of_signal(WTERMSIG(status))
+                               : job::end_of_exit(WEXITSTATUS(status));
+  }
+  static ErrorCode code_of(job::GenerationEnd end, int status) {
+    const bool is_refusal = end == job::GenerationEnd::kRefused;
+    return is_refusal ? static_cast<ErrorCode>(WEXITSTATUS(status)) : ErrorCode::kPeersLost;
+  }
+
+  job::GenerationEnd end_;
+};
+
+// A generation: returns its exit code, when all of its lines are in the logs. Throws BadEnd of the
+// first rank that ended badly.
 int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
             Standby<Generation>& standby, const std::atomic<bool>& interrupted) {
   using Clock = std::chrono::steady_clock;
@@ -200,7 +223,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
       ranks.kill(0);  // a halted one heeds nothing else
       throw Error(ErrorCode::kPeersLost, *silence);
     }
-    if (const auto bad = ranks.failure(); bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
+    if (const auto bad = ranks.failure(); bad && !told_at) throw BadEnd(*bad, ranks.cause(kCause));
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();
       ranks.stop();
@@ -214,7 +237,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   const auto bad = ranks.failure();
-  if (bad && !told_at) throw Error(ErrorCode::kPeersLost, *bad);
+  if (bad && !told_at) throw BadEnd(*bad, ranks.cause(kCause));
   return bad ? kInterrupted : 0;
 }
 
@@ -276,8 +299,7 @@ int run(const RunArguments& arguments, Console& console) {
       }
       code = run_all(generation->ranks(), supervised.grace, supervision, standby, interrupted);
       generation.reset();
-      // Of programs that a signal has ended out of order; of others there is none any more.
-      if (interrupted) save_snapshot();
+      save_snapshot();  // of a job that is through there is none
       over = true;
     } catch (const Error& error) {
       if (interrupted || supervised.restarts == 0) {
@@ -287,7 +309,9 @@ int run(const RunArguments& arguments, Console& console) {
       say_line(error.what());
       const auto* const unusable = dynamic_cast<const job::UnusableMachines*>(&error);
       if (unusable != nullptr) supervision.memory().note_unusable(unusable->addresses());
-      const auto end = job::end_of_exit(static_cast<int>(error.code()));
+      const auto* const bad = dynamic_cast<const BadEnd*>(&error);
+      const auto end =
+          bad != nullptr ? bad->end() : job::end_of_exit(static_cast<int>(error.code()));
       if (!supervision.goes_on(end, "", interrupted, [&] { return standby.is_there(); })) {
         save_snapshot();
         return static_cast<int>(error.code());

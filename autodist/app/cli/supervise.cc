@@ -204,9 +204,11 @@ int supervise(const ChiefProgram& program, const Supervised& request) {
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted, [&] { return standby.is_there(); })) {
+      save_snapshot();  // of a job that is through there is none
       if (end != job::GenerationEnd::kInOrder) {
-        save_snapshot();
-        const std::string newest = checkpoint();
+        // Where the newest one is damaged, its folder has older ones.
+        const bool is_damaged = code == static_cast<int>(ErrorCode::kCheckpoint);
+        const std::string newest = checkpoint().empty() || !is_damaged ? checkpoint() : folder;
         if (!newest.empty() && !interrupted) {
           say_line(fmt::format("to go on from {}: {}", newest, program.going_on(newest)));
         }
