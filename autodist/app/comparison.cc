@@ -35,6 +35,12 @@ Steps settled(const Steps& all) {
   return later.empty() ? all : later;
 }
 
+std::size_t ranks_in(const Steps& steps) {
+  std::set<std::uint32_t> ranks;
+  for (const auto& each : steps) ranks.insert(each.first);
+  return ranks.size();
+}
+
 Steps at_ranks_of(const Steps& other, const Steps& steps) {
   std::set<std::uint32_t> ranks;
   for (const auto& each : other) ranks.insert(each.first);
@@ -159,6 +165,8 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
   const Sums a = sums_of(predicted, of_predicted);
   const Sums b = sums_of(measured, of_measured);
   Comparison comparison;
+  comparison.ranks_predicted = ranks_in(computed(predicted));
+  comparison.ranks_measured = ranks_in(computed(measured));
   comparison.step = {"step", Seconds(mean_step(a, of_predicted)),
                      Seconds(mean_step(b, of_measured))};
   comparison.phases = joined(a.phases, b.phases);
@@ -189,6 +197,12 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
   for (const Compared& row : comparison.variables) variables.add(row.name, cells_of(row));
   for (const auto& row : variables.shown()) add(row.name, row.cells);
   std::string text = report::fitted_table(std::move(rows), {1, 2, 3}, columns);
+  if (comparison.ranks_predicted != comparison.ranks_measured) {
+    text += fmt::format(
+        "of other jobs: the prediction has {} ranks, the measurement {}; those that both have are "
+        "compared\n",
+        comparison.ranks_predicted, comparison.ranks_measured);
+  }
   if (variables.hidden() > 0) {
     text += fmt::format("… and {} that differ by less (--all shows them)\n", variables.hidden());
   }
@@ -196,7 +210,9 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
 }
 
 std::string comparison_json(const Comparison& comparison) {
-  ordered_json json{{"step_seconds_predicted", comparison.step.predicted.value},
+  ordered_json json{{"ranks_predicted", comparison.ranks_predicted},
+                    {"ranks_measured", comparison.ranks_measured},
+                    {"step_seconds_predicted", comparison.step.predicted.value},
                     {"step_seconds_measured", comparison.step.measured.value},
                     {"step_error", comparison.step.error()}};
   json["phases"] = ordered_json::array();

@@ -27,6 +27,8 @@ struct Compared {
 // no step in common, as the last ones of a long training, over all of each. Without the first step
 // where there are others, which nothing precedes.
 struct Comparison {
+  std::size_t ranks_predicted = 0;  // that compute
+  std::size_t ranks_measured = 0;
   Compared step;                    // between the ends of two steps' last ops
   std::vector<Compared> phases;     // by activity
   std::vector<Compared> variables;  // waited for at gates and on the wire; largest difference first

@@ -29,7 +29,9 @@ class Gatherer {
   report::PageInputs gather() {
     for (const std::string& input : request_.inputs) take(input);
     for (const std::string& path : request_.predicted) {
-      add_trace(read_file(path, kLargestTrace), path, true);
+      std::string json = read_file(path, kLargestTrace);
+      expect_origin(program::origin_of(json), path, program::TraceOrigin::kSimulation);
+      add_trace(std::move(json), path, true);
     }
     if (!request_.cluster.empty()) {
       take_cluster(cluster::read_cluster(request_.cluster), request_.cluster);
@@ -58,8 +60,10 @@ class Gatherer {
     if (!std::filesystem::exists(what)) return take_graph(planning::load_graph(what), what);
     std::string bytes = read_file(what, kLargestTrace);
     switch (kind_of(bytes, what)) {
-      case FileKind::kTrace:
-        return add_trace(std::move(bytes), what, false);
+      case FileKind::kTrace: {
+        const bool predicted = program::origin_of(bytes) == program::TraceOrigin::kSimulation;
+        return add_trace(std::move(bytes), what, predicted);
+      }
       case FileKind::kLog:
         once(page_.run.has_value(), what, "log");
         page_.run = report::parse_run_log(bytes, what);
@@ -113,6 +117,9 @@ class Gatherer {
            builder, page_.chosen_by);
     }
     const bool has_plan = page_.strategy || !builder.empty();
+    if (page_.graph != nullptr && page_.strategy) {
+      strategy::check_is_of(*page_.strategy, *page_.graph, page_.chosen_by);
+    }
     if (page_.graph == nullptr || !cluster_ || !has_plan) {
       if (cluster_ || !builder.empty()) {
         warnings_.push_back(fmt::format(
@@ -151,6 +158,7 @@ class Gatherer {
   }
 
   std::string title() const {
+    if (page_.sweep && !page_.sweep->job.empty()) return page_.sweep->job;
     if (page_.graph == nullptr) return page_.sources.front();
     if (!page_.program) return page_.graph->name;
     return fmt::format("{} on {} ranks", page_.graph->name, page_.program->ranks.size());

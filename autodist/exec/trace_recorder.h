@@ -64,6 +64,7 @@ class TraceRecorder {
       first = kept_from();
     }
     program::Trace trace;
+    trace.origin = program::TraceOrigin::kRun;
     for (program::TraceRow& row : rows) {
       if (row.step >= first) trace.rows.push_back(std::move(row));
     }

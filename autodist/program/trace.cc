@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -12,6 +13,9 @@
 
 namespace autodist::program {
 namespace {
+
+constexpr std::pair<TraceOrigin, const char*> kOrigins[] = {
+    {TraceOrigin::kRun, "run"}, {TraceOrigin::kSimulation, "simulation"}};
 
 using Json = nlohmann::ordered_json;
 
@@ -116,8 +120,13 @@ class EventWriter {
     add_arrow(row, lane);
   }
 
-  std::string text() {
-    return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events_)}}.dump();
+  std::string text(TraceOrigin origin) {
+    Json json{{"displayTimeUnit", "ms"}};
+    const auto* const named = std::find_if(std::begin(kOrigins), std::end(kOrigins),
+                                           [&](const auto& each) { return each.first == origin; });
+    if (named != std::end(kOrigins)) json["otherData"] = {{"origin", named->second}};
+    json["traceEvents"] = std::move(events_);
+    return json.dump();
   }
 
  private:
@@ -197,6 +206,7 @@ std::string name_of(Activity activity) { return kNames[static_cast<int>(activity
 
 Trace merged(std::vector<Trace> traces) {
   Trace all;
+  if (!traces.empty()) all.origin = traces.front().origin;
   for (Trace& trace : traces) {
     std::move(trace.rows.begin(), trace.rows.end(), std::back_inserter(all.rows));
   }
@@ -208,11 +218,12 @@ Trace merged(std::vector<Trace> traces) {
 std::string to_chrome_json(const Trace& trace) {
   EventWriter writer;
   for (const TraceRow& row : trace.rows) writer.add(row);
-  return writer.text();
+  return writer.text(trace.origin);
 }
 
 Trace read_chrome_json(const std::string& text, const std::string& where) {
   Trace trace;
+  trace.origin = origin_of(text);
   try {
     const Json json = Json::parse(text);
     for (const Json& event : json.at("traceEvents")) {
@@ -227,6 +238,15 @@ Trace read_chrome_json(const std::string& text, const std::string& where) {
          json_complaint(error));
   }
   return trace;
+}
+
+TraceOrigin origin_of(std::string_view text) {
+  constexpr std::size_t kBeginning = 200;
+  text = text.substr(0, kBeginning);
+  for (const auto& [origin, name] : kOrigins) {
+    if (text.find(fmt::format(R"("origin":"{}")", name)) != std::string_view::npos) return origin;
+  }
+  return TraceOrigin::kUnknown;
 }
 
 }  // namespace autodist::program

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "autodist/base/units.h"
@@ -53,8 +54,11 @@ struct TraceRow {
   friend bool operator==(const TraceRow& a, const TraceRow& b);
 };
 
+enum class TraceOrigin : std::uint8_t { kUnknown, kRun, kSimulation };
+
 struct Trace {
   std::vector<TraceRow> rows;  // ordered by start
+  TraceOrigin origin = TraceOrigin::kUnknown;
 };
 
 // Rows of several ranks as one trace, ordered by start. Their clocks must agree.
@@ -68,5 +72,8 @@ std::string to_chrome_json(const Trace& trace);
 // What to_chrome_json wrote, to the nanosecond. `where` names the source in messages; throws
 // Error(kUsage) for text that is no trace of ours.
 Trace read_chrome_json(const std::string& text, const std::string& where);
+
+// Of such text, from its beginning; kUnknown for a trace of somebody else's.
+TraceOrigin origin_of(std::string_view text);
 
 }  // namespace autodist::program

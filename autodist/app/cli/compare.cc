@@ -7,6 +7,7 @@
 #include "autodist/app/comparison.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/trace_file.h"
+#include "autodist/base/error.h"
 #include "autodist/base/file.h"
 
 namespace autodist::app {
@@ -30,6 +31,17 @@ Action declare_compare(CLI::App& verb) {
     expect_writable("--output", arguments->output);
     const program::Trace predicted = read_trace(arguments->predicted);
     const program::Trace measured = read_trace(arguments->measured);
+    if (predicted.origin == program::TraceOrigin::kRun) {
+      if (measured.origin == program::TraceOrigin::kSimulation) {
+        fail(ErrorCode::kUsage,
+             "compare: {} is of a run, and {} of a simulation, the other way round expected. Swap "
+             "them.",
+             arguments->predicted, arguments->measured);
+      }
+      console.tell("autodist: both are of runs, the first one as 'predicted'\n");
+    } else if (measured.origin == program::TraceOrigin::kSimulation) {
+      console.tell("autodist: both are of simulations, the second one as 'measured'\n");
+    }
     const Comparison comparison = compare(predicted, measured);
     if (!arguments->output.empty()) {
       write_file_atomically(arguments->output, side_by_side(predicted, measured));
