@@ -85,9 +85,16 @@ bool has_plan(const std::string& head) {
   return last != std::string::npos && head.substr(last + 1) == kPlan;
 }
 
-void expect_columns(const std::string& option, const std::string& path,
-                    const std::vector<std::string>& names) {
-  const std::string head = is_csv(path) ? head_in(path) : "";
+// What is appended to was written by a run, too.
+void expect_log(const std::string& option, const std::string& path,
+                const std::vector<std::string>& names) {
+  const std::string head = head_in(path);
+  if (!head.empty() && !is_csv(path)) {
+    const nlohmann::json first = nlohmann::json::parse(head, nullptr, /*allow_exceptions=*/false);
+    if (first.is_object() && first.contains("step")) return;
+    fail(ErrorCode::kUsage,
+         "{} {}: is no log of steps, and would be appended to. Name another file.", option, path);
+  }
   const std::string ours = head_of(names);
   if (head.empty() || head == ours || head == fmt::format("{},{}", ours, kPlan)) return;
   fail(ErrorCode::kUsage, "{} {}: has the columns '{}', '{}' expected. Name another file.", option,
@@ -178,12 +185,12 @@ class TensorBoard final : public Log {
 void expect_lines(const std::string& option, const std::string& path,
                   const std::vector<std::string>& names) {
   expect_appendable(option, path);
-  expect_columns(option, path, names);
+  expect_log(option, path, names);
 }
 
 std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path,
                                        const std::vector<std::string>& names) {
-  expect_columns(option, path, names);
+  expect_log(option, path, names);
   if (is_csv(path)) return std::make_unique<Csv>(option, path);
   return std::make_unique<JsonLines>(option, path);
 }

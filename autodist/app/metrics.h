@@ -32,7 +32,7 @@ class MetricsLog {
 
 // One line per step, appended: CSV where the name ends in .csv (with a head where the file is
 // empty), else JSON. `names` are those of all steps' values. Throws Error(kUsage) where it cannot
-// be written, or has other columns. `option` names it in messages.
+// be written, is no log, or has other columns. `option` names it in messages.
 std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path,
                                        const std::vector<std::string>& names);
 // The same refusals, before the work; Error(kEnvironment) where it is closed to us. An empty path

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 
 #include "autodist/base/error.h"
 
@@ -61,6 +62,26 @@ void expect_folder(const std::string& option, const std::string& path) {
     existing = folder_of(existing);
   }
   expect_open(option, path, existing);
+}
+
+void expect_apart(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read) {
+  std::error_code ignored;
+  std::map<fs::path, std::string> options;
+  for (const NamedFile& each : written) {
+    if (fs::exists(each.path, ignored) && !fs::is_regular_file(each.path, ignored)) continue;
+    const fs::path place = fs::weakly_canonical(fs::absolute(each.path, ignored), ignored);
+    const auto [other, is_first] = options.emplace(place, each.option);
+    if (is_first) continue;
+    fail(ErrorCode::kUsage, "{} {}: {} is the same file, and one would be lost. Name another.",
+         each.option, each.path, other->second);
+  }
+  for (const NamedFile& each : read) {
+    if (!fs::is_regular_file(each.path, ignored)) continue;
+    const auto writes = options.find(fs::weakly_canonical(each.path, ignored));
+    if (writes == options.end()) continue;
+    fail(ErrorCode::kUsage, "{} {}: is read as {}, and would be lost. Name another.",
+         writes->second, each.path, each.option);
+  }
 }
 
 }  // namespace autodist::app

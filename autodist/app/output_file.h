@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace autodist::app {
 
@@ -15,5 +16,12 @@ void expect_appendable(const std::string& option, const std::string& path);
 
 // The same of a folder, which may be one that is still to be made.
 void expect_folder(const std::string& option, const std::string& path);
+
+struct NamedFile {
+  std::string option;
+  std::string path;
+};
+// Throws Error(kUsage) where two of those that are written are one file, or one of them is read.
+void expect_apart(const std::vector<NamedFile>& written, const std::vector<NamedFile>& read);
 
 }  // namespace autodist::app

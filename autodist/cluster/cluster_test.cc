@@ -105,6 +105,8 @@ TEST(ResourceSpec, RefusesInOneLineThatSaysWhereAndWhat) {
   expect("nodes: [{address: a, gpus: [0, 1], slots: 3}]", "from 1 to 2");
   expect("nodes: [{address: a}]\n---\nnodes: [{address: b}]", "c.yml:2: a second YAML document");
   expect("nodes: [{address: a}]\nssh: {g: {}, g: {}}", "'g' stands twice");
+  expect("nodes: [{address: a, chief: true}, {address: b, ssh_config: workrs}]\nssh: {workers: {}}",
+         "no group 'workrs' in ssh. Did you mean 'workers'?");
   expect("nodes: [{address: a}]\nssh: {g: {shared_envs: {K: 1, K: 2}}}", "'K' stands twice");
   expect("nodes: [{address: a, \"two\\nlines\": 1}]", "unknown key 'two\\nlines'");
 }

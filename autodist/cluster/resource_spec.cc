@@ -378,6 +378,20 @@ Cluster parse_resource_spec(const std::string& text, const std::string& where) {
       }
     }
   }
+  std::vector<std::string> groups;
+  for (const auto& [name, group] : cluster.ssh) groups.push_back(name);
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const YAML::Node named = nodes[i]["ssh_config"];
+    // A file without any group is one of ranks that are started by other means.
+    if (!named || groups.empty() || cluster.ssh.count(named.Scalar()) > 0) continue;
+    const std::string meant = nearest(named.Scalar(), groups);
+    top.key("nodes")
+        .index(i)
+        .key("ssh_config")
+        .refuse(named, "no group '{}' in ssh. {}", named.Scalar(),
+                meant.empty() ? fmt::format("Add it, or take one of {}.", fmt::join(groups, ", "))
+                              : fmt::format("Did you mean '{}'?", meant));
+  }
   if (const YAML::Node switches = root["topology"]) {
     if (!switches.IsSequence())
       top.key("topology")

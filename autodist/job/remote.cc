@@ -141,11 +141,14 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
 
 const cluster::SshConfig& ssh_of(const cluster::Cluster& cluster, const cluster::Node& node) {
   const auto found = cluster.ssh.find(node.ssh_config);
-  if (node.ssh_config.empty() || found == cluster.ssh.end()) {
+  if (found == cluster.ssh.end()) {
     fail(ErrorCode::kUsage,
-         "node {} is another machine and names no ssh group. Add ssh_config to it and the group to "
-         "ssh, or start the ranks by other means (docs/several-machines.md).",
-         node.address);
+         "node {} is another machine and {}. Add {} to ssh, or start the ranks by other means "
+         "(docs/several-machines.md).",
+         node.address,
+         node.ssh_config.empty() ? "names no ssh group"
+                                 : fmt::format("its ssh group {} is not there", node.ssh_config),
+         node.ssh_config.empty() ? "ssh_config to it and the group" : "it");
   }
   return found->second;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <numeric>
@@ -178,6 +179,7 @@ Digits digits(torch::ScalarType dtype) {
 
 Dataset read_directory(const std::string& directory, torch::ScalarType dtype) {
   namespace fs = std::filesystem;
+  std::error_code unreadable;
   Batch samples;
   for (std::size_t i = 0;; ++i) {
     const fs::path path = fs::path(directory) / fmt::format("x{}.npy", i);
@@ -187,6 +189,16 @@ Dataset read_directory(const std::string& directory, torch::ScalarType dtype) {
       fail(ErrorCode::kUsage, "{}: {} samples, but x0.npy has {}. Write as many into each.",
            path.string(), samples.back().size(0), samples.front().size(0));
     }
+  }
+  for (const auto& entry : fs::directory_iterator(
+           directory, fs::directory_options::skip_permission_denied, unreadable)) {
+    const std::string name = entry.path().filename().string();
+    int number = -1;
+    if (std::sscanf(name.c_str(), "x%d.npy", &number) != 1 || number < 0) continue;
+    if (name != fmt::format("x{}.npy", number) || static_cast<std::size_t>(number) < samples.size())
+      continue;
+    fail(ErrorCode::kUsage, "--data {}: has {}, and no x{}.npy. Number them from 0, without a gap.",
+         directory, name, samples.size());
   }
   if (samples.empty()) {
     fail(ErrorCode::kUsage,

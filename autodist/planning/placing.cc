@@ -199,12 +199,18 @@ std::string placement_table(const placement::TaskGraph& graph,
   }
   std::string text = report::fitted_table(std::move(rows), {1, 2, 3, 4, 5, 6, 7}, columns);
   const std::string unit = unit_of(graph, request);
-  text += fmt::format("\n{:<12}{:.3f}{}\n", name_of(request.objective), result.value, unit);
-  text += fmt::format("{:<12}{:.3f}{}\n", "bound", result.bound, unit);
-  text += fmt::format("{:<12}{:.2f} %{}\n", "gap", 100 * result.gap(),
-                      result.gap() <= 1e-9 ? ", optimal" : "");
-  text +=
-      fmt::format("{:<12}{}, {} evaluations\n", "found by", result.found_by, result.evaluations);
+  if (!unit.empty()) text += fmt::format("work, transfers and load in{}\n", unit);
+  const bool pipelined = request.objective == placement::Objective::kThroughput;
+  const auto line = [&](const std::string& name, const std::string& value) {
+    text += fmt::format("{:<14}{}\n", name, value);
+  };
+  text += "\n";
+  line(pipelined ? "largest load" : name_of(request.objective),
+       fmt::format("{:.3f}{}", result.value, unit));
+  line("bound", fmt::format("{:.3f}{}", result.bound, unit));
+  line("gap",
+       fmt::format("{:.2f} %{}", 100 * result.gap(), result.gap() <= 1e-9 ? ", optimal" : ""));
+  line("found by", fmt::format("{}, {} evaluations", result.found_by, result.evaluations));
   return text;
 }
 

@@ -1,7 +1,10 @@
 #include "autodist/planning/planning.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "autodist/base/error.h"
 #include "autodist/planning/encryption.h"
@@ -54,6 +57,27 @@ std::string source_of(const StrategyRequest& request) {
   return request.builder == kSearch ? "search" : "builder " + request.builder;
 }
 
+namespace {
+
+// A file's, made for fewer ranks, leaves some without work.
+void warn_of_idle(const strategy::Strategy& strategy, const cluster::Cluster& cluster,
+                  bool cpu_only, const std::string& source, std::vector<std::string>& warnings) {
+  const std::set<std::string> busy(strategy.replicas.begin(), strategy.replicas.end());
+  std::vector<std::string> idle;
+  for (const cluster::Place& place : cluster::ranks_of(cluster, cpu_only)) {
+    const std::string device = cluster::device_name(cluster, place);
+    if (!place.serves_only && busy.count(device) == 0) idle.push_back(device);
+  }
+  if (idle.empty()) return;
+  warnings.push_back(fmt::format(
+      "{}: {} compute{} nothing under it: it was made for {} rank{}. Plan for this cluster, or "
+      "name one of as many ranks.",
+      source, fmt::join(idle, ", "), idle.size() == 1 ? "s" : "", busy.size(),
+      busy.size() == 1 ? "" : "s"));
+}
+
+}  // namespace
+
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,
                                    std::vector<std::string>& warnings) {
@@ -61,6 +85,9 @@ strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Gra
   if (request.one_of_several) keep_variables_of(graph, strategy);
   set_id(strategy);
   strategy::check(strategy, graph, cluster, source_of(request));
+  if (!request.file.empty()) {
+    warn_of_idle(strategy, cluster, request.cpu_only, source_of(request), warnings);
+  }
   // A file that carries priorities keeps them: they were fixed when it was planned.
   if (!has_priorities(strategy)) strategy::fix_priorities(strategy, graph);
   return strategy;

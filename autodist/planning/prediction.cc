@@ -155,6 +155,9 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
   text += uncalibrated(costs);
   if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
   const auto shown = [&](std::size_t i) { return most == 0 || i < most; };
+  const auto hidden = [&](std::size_t rows) {
+    return most == 0 || rows <= most ? "" : fmt::format("  … and {} more (--all)\n", rows - most);
+  };
   const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
   std::vector<std::vector<std::string>> nodes{
       {"node", "sends", "receives", "sending", "receiving", "engine's CPU"}};
@@ -163,7 +166,8 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
     nodes.push_back({use.node, to_string(use.sent), to_string(use.received), percent(use.sending),
                      percent(use.receiving), to_string(use.stolen)});
   }
-  text += "\n" + report::fitted_table(std::move(nodes), {1, 2, 3, 4, 5}, columns);
+  text += "\n" + report::fitted_table(std::move(nodes), {1, 2, 3, 4, 5}, columns) +
+          hidden(simulation.nodes.size());
   std::vector<std::vector<std::string>> ranks{
       {"rank, device", "computing", "waiting", "owner's work"}};
   const auto cell = [&](Seconds part) {
@@ -174,7 +178,8 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
     ranks.push_back({fmt::format("{}, {}", i, program.ranks[i].device), cell(use.computing),
                      cell(use.waiting), cell(use.owning)});
   }
-  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns);
+  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns) +
+          hidden(simulation.ranks.size());
   if (simulation.waits.empty()) return text;
   text += "\nwaited for\n";
   for (std::size_t i = 0; i < simulation.waits.size() && shown(i); ++i) {
@@ -182,6 +187,7 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
     text += fmt::format("  {:>18}  {}\n", cell(wait.seconds),
                         program.graph->variable(wait.variable).name);
   }
+  text += hidden(simulation.waits.size());
   return text;
 }
 

@@ -161,11 +161,18 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   plan.simulation = std::move(answer.simulation);
   plan.expected = answer.expected;
   strategy::check(plan.strategy, *graph, cluster, "search");
-  if (!request.placing_share || !waits_for_links(plan.simulation)) return plan;
+  if (!request.placing_share) return plan;
+  if (!waits_for_links(plan.simulation)) {
+    plan.not_placed_because = "ranks hardly wait for links";
+    return plan;
+  }
   const Seconds limit = asked.options.budget.seconds;
   const Seconds left = limit - (clock.now() - begun);
   const bool timed = limit > Seconds{};
-  if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) return plan;
+  if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) {
+    plan.not_placed_because = "the search has used up the budget";
+    return plan;
+  }
   const auto costs_in = [&](const program::Program& program, std::int64_t micro_batches) {
     sim::CostOptions options = request.costs;
     options.micro_batches = micro_batches;
@@ -174,6 +181,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
                                        plan.simulation.step * kWorthPlacing,
                                        timed ? left : Seconds{}, request.options.stop);
+  if (!plan.placement) plan.not_placed_because = "none of those that were tried is faster";
   return plan;
 }
 
@@ -219,10 +227,12 @@ std::string search_lines(const SearchedPlan& plan) {
       found.exhausted ? "; every basic one was scored" : "",
       found.finished ? "" : "; stopped by the budget");
   if (found.builders_judged < found.builders) {
-    text += fmt::format(
-        "               none of these {} builders is faster by more than 3 %; the others scored "
-        "worse than they by arithmetic\n",
-        found.builders_judged);
+    text += found.builders_judged == 1
+                ? std::string("               the other builders scored worse by arithmetic\n")
+                : fmt::format(
+                      "               no other of these {} is faster by more than 3 %; the "
+                      "rest scored worse by arithmetic\n",
+                      found.builders_judged);
   }
   return text;
 }
@@ -271,9 +281,9 @@ nlohmann::ordered_json search_json(const SearchedPlan& plan) {
 }
 
 std::string progress_line(const search::Progress& progress) {
-  return fmt::format("{} simulated, {} scored, {:.1f} s; best {} ({})", progress.simulations,
-                     progress.scores, progress.elapsed.value, to_string(progress.best),
-                     search::shown_name(progress.best_name));
+  return fmt::format("{:.1f} s, best {}: {}; {} simulated, {} scored", progress.elapsed.value,
+                     to_string(progress.best), search::shown_name(progress.best_name),
+                     progress.simulations, progress.scores);
 }
 
 }  // namespace autodist::planning

@@ -57,6 +57,7 @@ struct SearchedPlan {
   search::Found found;         // nothing where no replica can have the whole graph
   std::string name;            // of the candidate that was taken
   std::string placed_because;  // empty: the ops were not placed
+  std::string not_placed_because;  // where none was found that is faster
   // One that is faster than this plan (SearchRequest::placing_share).
   std::optional<PlacedPlan> placement;
   strategy::Strategy strategy;  // ready to travel

@@ -72,7 +72,8 @@ std::string summary(const ir::Graph& graph) {
   line("captured with", "libtorch " + graph.libtorch_version);
   line("batch",
        graph.batch_fixed_reason.empty()
-           ? fmt::format("symbolic (captured with {} samples)", graph.example_batch)
+           ? fmt::format("symbolic (captured with {} sample{})", graph.example_batch,
+                         graph.example_batch == 1 ? "" : "s")
            : fmt::format("fixed at {}: {}", graph.example_batch, graph.batch_fixed_reason));
   line("ops", fmt::format("{} forward, {} backward", totals.forward, totals.backward));
   line("variables",

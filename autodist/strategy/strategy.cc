@@ -353,8 +353,26 @@ class Check {
 
 }  // namespace
 
+void check_is_of(const Strategy& strategy, const ir::Graph& graph, const std::string& where) {
+  std::set<std::string> names;
+  for (const ir::Variable& variable : graph.variables) names.insert(variable.name);
+  const auto is_known = [&](const NodeConfig& node) {
+    return names.count(variable_name(node.name)) > 0;
+  };
+  if (strategy.nodes.empty() || names.empty() ||
+      std::any_of(strategy.nodes.begin(), strategy.nodes.end(), is_known)) {
+    return;
+  }
+  fail(
+      ErrorCode::kUsage,
+      "{}: none of its {} variables ('{}', …) is one of graph '{}': it was made for another model. "
+      "Take one that was made for this graph.",
+      where, strategy.nodes.size(), variable_name(strategy.nodes.front().name), graph.name);
+}
+
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where) {
+  check_is_of(strategy, graph, where);
   Check(graph, cluster, where).run(strategy);
 }
 

@@ -186,7 +186,10 @@ std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
 std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t shards,
                                                  std::int64_t index);
 
-// Throws Error(kUsage or kInfeasible) for the first thing that does not fit, naming the node: a
+// Throws Error(kUsage) where none of the strategy's variables is one of the graph's.
+void check_is_of(const Strategy& strategy, const ir::Graph& graph, const std::string& where);
+
+// Throws as check_is_of(), and Error(kUsage or kInfeasible) for the first thing that does not fit, naming the node: a
 // variable that the graph lacks (nearest name given) or that the strategy lacks, more shards than
 // rows, a partitioner of another rank, shards that do not match the partitioner, a sparse variable
 // split off axis 0, a destination or replica that is no device of the cluster, staleness without

@@ -22,7 +22,7 @@ struct ChaosArguments {
 };
 
 // `train` or `run` takes this process's place, told of the faults.
-int chaos(const ChaosArguments& arguments, bool json) {
+int chaos(const ChaosArguments& arguments) {
   const std::string& verb = arguments.job.front();
   if (verb != "train" && verb != "run" && verb != "supervise") {
     fail(ErrorCode::kUsage,
@@ -30,7 +30,6 @@ int chaos(const ChaosArguments& arguments, bool json) {
          verb);
   }
   std::vector<std::string> words{"autodist", verb, "--faults", to_text(arguments.plan)};
-  if (json) words.push_back("--json");
   words.insert(words.end(), arguments.job.begin() + 1, arguments.job.end());
   ::execv("/proc/self/exe", job::argv_of(words).data());
   fail(ErrorCode::kEnvironment, "chaos: {} cannot be started: {}. Give it fewer words.", verb,
@@ -58,7 +57,7 @@ Action declare_chaos(CLI::App& verb) {
   verb.add_option("--log", plan.log, "a line of JSON for each fault after which it trained again");
   verb.add_option("job", arguments->job, "train, run or supervise and its words, after --")
       ->required();
-  return [arguments](Console& console) { return chaos(*arguments, console.json); };
+  return [arguments](Console&) { return chaos(*arguments); };
 }
 
 }  // namespace autodist::app

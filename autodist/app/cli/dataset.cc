@@ -81,6 +81,12 @@ int evaluate(const DataSetArguments& arguments, Console& console) {
   splits.seed = arguments.seed;
   const auto rows = search::evaluate(plans.samples, plans.models, plans.clusters,
                                      search::shipped_rankers(), splits);
+  if (rows.empty()) {
+    fail(ErrorCode::kUsage,
+         "dataset eval: {} points, too few to leave any out and judge rankers by them. Add some "
+         "with dataset record.",
+         plans.samples.size());
+  }
   if (!arguments.output.empty()) {
     write_file_atomically(arguments.output, evaluation_page(rows, plans, "autodist dataset eval"));
   }

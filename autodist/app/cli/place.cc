@@ -3,12 +3,16 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <memory>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/output_file.h"
 #include "autodist/app/placement_page.h"
+#include "autodist/app/stop_signal.h"
+#include "autodist/app/this_process.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/planning/archive.h"
@@ -131,6 +135,21 @@ bool simulates_as_placeto(const PlaceArguments& arguments, const placement::Task
   return arguments.simulator.empty() ? possible : arguments.simulator == "placeto";
 }
 
+// At the end of the budget once a signal asks to end: what was found until then is the answer.
+class UntilStopped final : public Clock {
+ public:
+  explicit UntilStopped(Seconds budget) : budget_(budget), stop_(watch_stop_signals()) {}
+  [[nodiscard]] Seconds now() const override {
+    return is_stopped() ? clock_.now() + budget_ : clock_.now();
+  }
+  [[nodiscard]] bool is_stopped() const { return stop_; }
+
+ private:
+  Seconds budget_;
+  const std::atomic<bool>& stop_;
+  SteadyClock clock_;
+};
+
 int place(const PlaceArguments& arguments, Console& console) {
   if (!arguments.cluster.empty() && arguments.devices > 0) {
     fail(ErrorCode::kUsage,
@@ -152,16 +171,18 @@ int place(const PlaceArguments& arguments, Console& console) {
   request.seed = arguments.seed;
   request.threads = arguments.threads;
   request.placeto = simulates_as_placeto(arguments, graph);
-  const placement::PlaceResult result = placement::place(graph, request, SteadyClock());
+  const UntilStopped clock(request.budget);
+  const placement::PlaceResult result = placement::place(graph, request, clock);
   if (result.placement.empty()) {
-    fail(
-        ErrorCode::kInfeasible,
-        "{}: no placement found whose memory fits {} devices by '{}'. Use more devices, or another "
-        "placer.",
-        graph.name, devices.size(), request.placer);
+    fail(ErrorCode::kInfeasible,
+         "{}: '{}' has found no placement on {} devices: their memory is too little, or the graph "
+         "is "
+         "too large for this placer (place --help). Use more devices, or another placer.",
+         graph.name, request.placer, devices.size());
   }
   if (result.stopped_by_clock) {
-    console.err << "autodist: the budget ended by the clock: another run may give another answer\n";
+    say_line(fmt::format("{}: another run may give another answer",
+                         clock.is_stopped() ? "stopped early" : "the budget ended by the clock"));
   }
   write_output(arguments, planning::placement_json(graph, devices, request, result, true), result);
   if (!arguments.report.empty()) {

@@ -173,6 +173,9 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
                           "search: " + search::shown_name(plan.name), arguments.workload)
               << planning::prediction_lines(plan.simulation, plan.program, plan.costs)
               << planning::search_lines(plan)
+              << (arguments.placed && !plan.not_placed_because.empty()
+                      ? fmt::format("placement      none: {}\n", plan.not_placed_because)
+                      : "")
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
               << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20,
                                     console.columns);

@@ -10,9 +10,11 @@
 #include <iostream>
 #include <new>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "autodist/app/cli/help.h"
 #include "autodist/app/cli/parse_errors.h"
+#include "autodist/app/output_file.h"
 #include "autodist/app/terminal.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/check.h"
@@ -81,17 +83,34 @@ void refuse_empty_values(const CLI::App& verb) {
   }
 }
 
+// Also where a file is appended to: a line of a log in a trace ends both.
+void expect_files_apart(const CLI::App& verb) {
+  const std::set<std::string> writing{"--output", "--report",         "--trace",
+                                      "--log",    "--write-strategy", "--write-plans"};
+  std::vector<NamedFile> written;
+  std::vector<NamedFile> read;
+  for (const CLI::Option* option : verb.get_options()) {
+    if (option->get_type_name() != "TEXT") continue;
+    const std::string name = option->get_name();
+    auto& files = writing.count(name) > 0 ? written : read;
+    for (const std::string& value : option->results()) files.push_back({name, value});
+  }
+  expect_apart(written, read);
+}
+
 int run(int argc, char** argv, Binary binary, const std::map<std::string, Declare>& declared) {
   refuse_unknown_verb(argc, argv);
   CLI::App app("Plans how to train a model on many machines, and trains it.", "autodist");
   app.require_subcommand(1);
   app.set_version_flag("--version", AUTODIST_VERSION);
   app.footer(
-      "Every verb takes --json and --help; `autodist VERB --help` shows an example. "
+      "Every verb takes --help, which shows an example, and all that answer take --json. "
       "To begin: `autodist demo`.");
 
   app.formatter(help_formatter(std::min(shown_columns(STDOUT_FILENO), kReadable)));
-  Console console{std::cout, std::cerr, false, isatty(STDERR_FILENO) == 1};
+  // A dumb terminal has no line that could be rewritten.
+  const bool rewrites = isatty(STDERR_FILENO) == 1 && process_environment()("TERM") != "dumb";
+  Console console{std::cout, std::cerr, false, rewrites};
   std::map<const CLI::App*, Action> actions;
   for (const Verb& verb : verbs()) {
     CLI::App* subcommand = app.add_subcommand(verb.name, verb.summary);
@@ -103,7 +122,9 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
     subcommand->option_defaults()->always_capture_default();
     actions[subcommand] = found->second(*subcommand);
     expect_plain_numbers(*subcommand);
-    subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
+    if (verb.says == Says::kAnAnswer) {
+      subcommand->add_flag("--json", console.json, "print one JSON object to standard output");
+    }
   }
   if (argc == 1) {  // what is there, to who asks for nothing
     std::cout << app.help();
@@ -118,6 +139,7 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
   }
   if (console.json) expect_utf8(argc, argv);
   refuse_empty_values(*app.get_subcommands().front());
+  expect_files_apart(*app.get_subcommands().front());
   const auto action = actions.find(app.get_subcommands().front());
   if (action == actions.end()) {
     const std::string& verb = app.get_subcommands().front()->get_name();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <sstream>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
@@ -15,6 +16,7 @@
 #include "autodist/app/output_file.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/text.h"
 #include "autodist/ir/text.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
@@ -94,7 +96,14 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
          what_if.nodes, arguments.strategy.file);
   }
   Answer answer;
-  answer.cluster = sim::changed(cluster::read_cluster(arguments.cluster), what_if);
+  const cluster::Cluster given = cluster::read_cluster(arguments.cluster);
+  const bool asks_of_links = what_if.bandwidth > 0 || what_if.latency >= 0;
+  if (asks_of_links && what_if.nodes == 0 && given.nodes.size() == 1) {
+    fail(ErrorCode::kUsage,
+         "--what-if {}: {} is one machine, without links between any. Add nodes=2, say.",
+         what_if.bandwidth > 0 ? "bandwidth" : "latency", arguments.cluster);
+  }
+  answer.cluster = sim::changed(given, what_if);
   const cluster::Cluster& cluster = answer.cluster;
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.workload.calibration);
@@ -183,26 +192,43 @@ std::string epoch_lines(const Answer& answer, std::int64_t epoch) {
   return text.empty() ? "" : "\n" + text;
 }
 
-// A row per value, with a bar for the samples per second.
-std::string sweep_table(const std::string& varies, const std::vector<std::string>& values,
-                        const std::vector<Answer>& answers, std::int64_t epoch) {
-  const std::int64_t samples = epoch > 0 ? epoch : kMillion;
-  const bool priced = answers.front().cost_of(samples).has_value();
-  const double width = 24 - 12 * (epoch > 0) - 8 * priced;
+// The table's rows, with a bar for the samples per second where the columns leave room for bars.
+std::string with_bars(const std::string& table, const std::vector<Answer>& answers,
+                      std::size_t columns) {
+  constexpr std::size_t kWidest = 24;
+  constexpr std::size_t kNarrowest = 6;
   double most = 0;
   for (const Answer& each : answers) most = std::max(most, each.samples_per_second());
-  std::vector<std::vector<std::string>> rows{
-      {varies, "step", "batch", "samples/s", "efficiency", "memory"}};
+  std::vector<std::string> lines;
+  std::istringstream in(table);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  std::size_t widest = 0;
+  for (const std::string& line : lines) widest = std::max(widest, columns_of(line));
+  std::size_t room = kWidest;
+  if (columns > 0) room = columns > widest + 2 ? std::min(room, columns - widest - 2) : 0;
+  if (room < kNarrowest) return table;
+  std::string text = lines.front() + "\n";
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const double share = answers[i].samples_per_second() / most;
+    text += lines[i + 1] + std::string(widest + 2 - columns_of(lines[i + 1]), ' ');
+    for (auto k = std::lround(share * static_cast<double>(room)); k > 0; --k) text += "█";
+    text += "\n";
+  }
+  return text;
+}
+
+// A row per value.
+std::string sweep_table(const std::string& varies, const std::vector<std::string>& values,
+                        const std::vector<Answer>& answers, std::int64_t epoch,
+                        std::size_t columns) {
+  const std::int64_t samples = epoch > 0 ? epoch : kMillion;
+  const bool priced = answers.front().cost_of(samples).has_value();
+  std::vector<std::vector<std::string>> rows{{varies == "batch" ? "per replica" : varies, "step",
+                                              "batch", "samples/s", "efficiency", "memory"}};
   if (epoch > 0) rows.front().push_back("epoch");
   if (priced) rows.front().push_back("cost");
-  const std::size_t figures = rows.front().size();
-  rows.front().push_back("");
   for (std::size_t i = 0; i < answers.size(); ++i) {
     const Answer& each = answers[i];
-    const auto bar =
-        static_cast<std::size_t>(std::lround(width * each.samples_per_second() / most));
-    std::string drawn;
-    for (std::size_t k = 0; k < bar; ++k) drawn += "█";
     rows.push_back({values[i], to_string(each.simulation.step),
                     std::to_string(planning::samples_of_step(each.program, each.costs)),
                     fmt::format("{:.1f}", each.samples_per_second()),
@@ -210,14 +236,14 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
                     to_string(fullest(each.simulation))});
     if (epoch > 0) rows.back().push_back(hours_and_minutes(each.seconds_for(epoch)));
     if (priced) rows.back().push_back(fmt::format("{:.2f}", *each.cost_of(samples)));
-    rows.back().push_back(std::move(drawn));
   }
-  std::vector<std::size_t> right(figures);
+  std::vector<std::size_t> right(rows.front().size());
   std::iota(right.begin(), right.end(), 0);
   std::string text =
-      ir::align(rows, "", right) +
-      fmt::format("\nbatch: at {}={} {}\n", varies, values.front(),
-                  planning::batch_of_step(answers.front().program, answers.front().costs)) +
+      with_bars(ir::align(rows, "", right), answers, columns) +
+      fmt::format("\nbatch: {}, at {}={}\n",
+                  planning::batch_of_step(answers.front().program, answers.front().costs), varies,
+                  values.front()) +
       fmt::format("efficiency: samples/s of a replica against {}={}\n", varies, values.front());
   if (priced) text += fmt::format("cost: {}\n", what_costs(epoch));
   return text + lacks_price(answers.front().cluster);
@@ -228,6 +254,18 @@ std::string title(const SimulateArguments& arguments, const ir::Graph& graph,
   return title_of(graph.name, arguments.cluster,
                   search::shown_name(planning::source_of(arguments.strategy)) + more,
                   arguments.workload);
+}
+
+nlohmann::ordered_json answer_json(const SimulateArguments& arguments, const ir::Graph& graph,
+                                   const Answer& answer) {
+  nlohmann::ordered_json json =
+      planning::prediction_json(answer.simulation, answer.program, answer.costs);
+  json["model"] = graph.name;
+  json["cluster"] = arguments.cluster;
+  json["plan"] = search::shown_name(planning::source_of(arguments.strategy));
+  name_calibration(arguments.cluster, arguments.workload, json);
+  add_epoch(answer, arguments.epoch, json);
+  return json;
 }
 
 int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
@@ -247,19 +285,15 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
   if (console.json) {
     nlohmann::ordered_json all = nlohmann::ordered_json::array();
     for (std::size_t i = 0; i < answers.size(); ++i) {
-      nlohmann::ordered_json json =
-          planning::prediction_json(answers[i].simulation, answers[i].program, answers[i].costs);
-      name_calibration(arguments.cluster, arguments.workload, json);
-      add_epoch(answers[i], arguments.epoch, json);
       all.push_back({{what_ifs.varies, values[i]},
                      {"efficiency", answers[i].efficiency_against(answers.front())},
-                     {"prediction", std::move(json)}});
+                     {"prediction", answer_json(arguments, *graph, answers[i])}});
     }
     console.out << all.dump() << "\n";
     return 0;
   }
   console.out << title(arguments, *graph)
-              << sweep_table(what_ifs.varies, values, answers, arguments.epoch);
+              << sweep_table(what_ifs.varies, values, answers, arguments.epoch, console.columns);
   for (const std::string& line : answers.back().costs.uncalibrated) {
     console.out << "uncalibrated: " << line << "\n";
   }
@@ -280,11 +314,7 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, only.program, only.costs);
 
   if (console.json) {
-    nlohmann::ordered_json json =
-        planning::prediction_json(only.simulation, only.program, only.costs);
-    name_calibration(arguments.cluster, arguments.workload, json);
-    add_epoch(only, arguments.epoch, json);
-    console.out << json.dump() << "\n";
+    console.out << answer_json(arguments, *graph, only).dump() << "\n";
     return 0;
   }
   console.out << title(arguments, *graph,

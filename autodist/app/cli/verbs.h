@@ -11,11 +11,16 @@ namespace autodist::app {
 
 enum class Binary { kLight, kTorch };
 
+// What stands on standard output: an answer, as text or (--json) as one JSON object, or whatever a
+// user's program prints.
+enum class Says { kAnAnswer, kAProgram };
+
 struct Verb {
   std::string name;
   std::string summary;
   std::string example;
   Binary binary;
+  Says says = Says::kAnAnswer;
 };
 
 // In the order of help.

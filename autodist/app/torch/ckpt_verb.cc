@@ -40,26 +40,44 @@ void expect_checkpoints(const std::string& path) {
        std::filesystem::exists(path, error) ? "is a file" : "is not there");
 }
 
+struct Found {
+  std::int64_t step;
+  std::string folder;
+};
+
+// Below a folder, ascending, or that folder itself.
+std::vector<Found> found_in(exec::FileSystem& files, const std::string& path) {
+  std::vector<Found> found;
+  for (const std::int64_t step : exec::list_checkpoints(files, path)) {
+    found.push_back({step, exec::folder_of(path, step)});
+  }
+  if (!found.empty()) return found;
+  if (const auto itself = exec::newest_checkpoint(files, path)) found.push_back({*itself, path});
+  return found;
+}
+
 int list(exec::FileSystem& files, const std::string& path, Console& console) {
-  const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
+  const std::vector<Found> found = found_in(files, path);
   if (console.json) {
+    std::vector<std::int64_t> steps;
+    for (const Found& each : found) steps.push_back(each.step);
     console.out << Json{{"directory", path}, {"steps", steps}}.dump() << "\n";
     return 0;
   }
-  for (std::int64_t step : steps) console.out << path << "/step-" << step << "\n";
-  if (steps.empty()) console.out << path << ": no checkpoint\n";
+  for (const Found& each : found) console.out << each.folder << "\n";
+  if (found.empty()) console.out << path << ": no checkpoint\n";
   return 0;
 }
 
 int latest(exec::FileSystem& files, const std::string& path, Console& console) {
-  const std::vector<std::int64_t> steps = exec::list_checkpoints(files, path);
-  if (steps.empty()) {
+  const std::vector<Found> found = found_in(files, path);
+  if (found.empty()) {
     fail(ErrorCode::kCheckpoint, "{}: no checkpoint. `autodist train --save {}` writes them.", path,
          path);
   }
-  const std::string newest = fmt::format("{}/step-{}", path, steps.back());
+  const auto& [step, newest] = found.back();
   if (console.json) {
-    console.out << Json{{"step", steps.back()}, {"path", newest}}.dump() << "\n";
+    console.out << Json{{"step", step}, {"path", newest}}.dump() << "\n";
   } else {
     console.out << newest << "\n";
   }

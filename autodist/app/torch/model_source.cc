@@ -102,6 +102,41 @@ void expect_archive(const std::string& path) {
        path);
 }
 
+[[noreturn]] void refuse_batch(const std::string& path, const Batch& batch,
+                               const std::string& said) {
+  std::vector<std::string> shapes;
+  for (const torch::Tensor& each : batch) {
+    shapes.push_back(fmt::format("[{}]", fmt::join(each.sizes(), ",")));
+  }
+  // The last line is libtorch's own; what is above it leads there through the file's code.
+  const std::string text = said.substr(0, said.find_last_not_of(" \n.") + 1);
+  fail(ErrorCode::kUsage,
+       "{}: a batch of {} is refused: {}. Give --input or --data, and --loss, as the model takes "
+       "them.",
+       path, fmt::join(shapes, ", "), text.substr(text.rfind('\n') + 1));
+}
+
+// A batch that is not what the file takes is its user's to mend.
+std::function<torch::Tensor(const Batch&)> explained(
+    std::function<torch::Tensor(const Batch&)> loss, const std::string& path) {
+  return [loss = std::move(loss), path](const Batch& batch) {
+    try {
+      return loss(batch);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const c10::Error& error) {
+      const std::string said = error.what_without_backtrace();
+      refuse_batch(path, batch, said.substr(0, said.find('\n')));
+    } catch (const std::runtime_error& error) {
+      const std::string said = error.what();
+      if (said.find("TorchScript interpreter") == std::string::npos) throw;
+      refuse_batch(path, batch, said);
+    }
+  };
+}
+
 // Samples from files, or random ones of the shapes that --input gives; the example is the first
 // few.
 ModelSource open_script(const ModelRequest& request, const std::string& data) {
@@ -134,6 +169,7 @@ ModelSource open_script(const ModelRequest& request, const std::string& data) {
   std::iota(first.begin(), first.end(), std::int64_t{0});
   source.step = capture::training_step_from_torchscript(
       request.name, capture::script_loss_from_name(request.loss), source.training->batch(first));
+  source.step.loss = explained(std::move(source.step.loss), request.name);
   return source;
 }
 

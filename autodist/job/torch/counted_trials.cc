@@ -111,8 +111,16 @@ std::string CountedTrials::lines() const {
                         rivals_.plans[i].name, against);
   }
   const bool few = trials_->rounds() < PlanTrials::kLeastRounds;
-  text += fmt::format("taken          {}, after {} rounds of steps of the training{}\n",
-                      rivals_.plans[runs_].name, trials_->rounds(), few ? "; too few to tell" : "");
+  bool is_fastest = true;
+  for (std::size_t i = 0; i < rivals_.plans.size(); ++i) {
+    is_fastest = is_fastest && trials_->median(runs_) <= trials_->median(i);
+  }
+  text +=
+      fmt::format("taken          {}, after {} rounds of steps of the training{}\n",
+                  rivals_.plans[runs_].name, trials_->rounds(),
+                  few          ? "; too few to tell"
+                  : is_fastest ? ""
+                               : "; that another is faster is less sure than what is predicted");
   if (job_.options().search.any_trials) {
     text += fmt::format("not reproducible: chosen by the clock; with --plans {} the same again\n",
                         job_.options().write_plans);

@@ -174,6 +174,14 @@ RunLog parse_run_log(const std::string& text, const std::string& where) {
   if (log.steps.empty()) {
     fail(ErrorCode::kUsage, "{}: a log without a step. Train one step at least.", where);
   }
+  const auto has_number = [](const std::vector<double>& column) {
+    return std::any_of(column.begin(), column.end(),
+                       [](double each) { return std::isfinite(each); });
+  };
+  if (std::none_of(log.columns.begin(), log.columns.end(), has_number)) {
+    fail(ErrorCode::kUsage, "{}: a log without a number but its steps. Give one of `train --log`.",
+         where);
+  }
   return log;
 }
 

@@ -15,6 +15,7 @@ namespace {
 constexpr double kStraggles = 1.15;        // times the median rank's computing
 constexpr double kMatters = 0.05;          // of a step
 constexpr double kWorthMentioning = 0.02;  // of a step
+constexpr double kMostOf = 0.5;            // of what is to be explained
 
 Seconds seconds(std::int64_t nanoseconds) {
   return Seconds(static_cast<double>(nanoseconds) / 1e9);
@@ -233,6 +234,25 @@ std::pair<const RankTimes*, double> slowest_of(const std::vector<RankTimes>& ran
   return {slowest, median > 0 ? slowest->computing.value / median : 1};
 }
 
+Seconds waiting_beside(const RankTimes& rank, const std::vector<RankTimes>& ranks) {
+  Seconds sum;
+  for (const RankTimes& each : ranks) {
+    if (each.rank != rank.rank) sum += each.waiting;
+  }
+  return sum * (1 / static_cast<double>(ranks.size() - 1));
+}
+
+// Whether the others wait for this rank, which computes `factor` times the median one's time: what
+// it computes beyond that is a part of the step that matters and most of what they wait, and it is
+// the last one more often than not.
+bool is_held_up_by(const RankTimes& slowest, double factor, const StepTimes& times, Seconds step) {
+  if (times.ranks.size() < 2 || factor < kStraggles) return false;
+  const Seconds beyond = slowest.computing * (1 - 1 / factor);
+  const Seconds others_wait = waiting_beside(slowest, times.ranks);
+  return beyond / step >= kMatters && others_wait / step > kWorthMentioning &&
+         beyond >= others_wait * kMostOf && 2 * slowest.last >= times.counted;
+}
+
 }  // namespace
 
 StepTimes times_of(const Timeline& timeline) {
@@ -271,10 +291,7 @@ Verdict verdict_of(const StepTimes& times) {
       "over {} and spend {} between ops.",
       percent(share(mean.computing)), to_string(mean.computing), percent(share(mean.waiting)),
       to_string(mean.waiting), percent(share(mean.handing_over)), percent(share(mean.between))));
-  const bool others_wait = share(mean.waiting) > kWorthMentioning;
-  // What it computes beyond the others has to be a part of the step that matters.
-  const bool matters = share(slowest->computing * (1 - 1 / factor)) >= kMatters;
-  if (times.ranks.size() > 1 && factor >= kStraggles && others_wait && matters) {
+  if (is_held_up_by(*slowest, factor, times, step)) {
     verdict.headline = fmt::format("Bounded by rank {}, which computes longest", slowest->rank);
     verdict.reasons.push_back(fmt::format(
         "Rank {} computes {} per step, {:.2f} times the median rank; its last op was the last of "
@@ -288,14 +305,21 @@ Verdict verdict_of(const StepTimes& times) {
   } else if (mean.computing >= mean.waiting && mean.computing >= mean.between) {
     verdict.headline = "Bounded by computing";
     verdict.what_to_do = fmt::format(
-        "More ranks or faster devices. Another plan can gain no more than what is spent waiting, "
-        "{} of a step.",
+        "More ranks or faster devices. What another plan can change is the waiting, {} of a step",
         percent(share(mean.waiting)));
+    verdict.what_to_do +=
+        share(mean.owning) < kMatters
+            ? "."
+            : fmt::format(
+                  ", and who owns what: sums, updates and installations take {} beside the ops, "
+                  "which they slow where cores are few.",
+                  percent(share(mean.owning)));
   } else if (mean.waiting >= mean.between) {
     verdict.headline = "Bounded by communication: ranks wait for variables";
     verdict.what_to_do =
-        "Let autodist plan search for this cluster, with its measured links (autodist doctor "
-        "--measure); more samples per rank, or compression, make waiting a smaller part of a step. "
+        "A plan that was searched for this cluster (autodist plan) with its measured links "
+        "(autodist doctor --measure), where this one was not. More samples per rank, or "
+        "compression, make waiting a smaller part of a step. "
         "autodist report --late says which slices come last, and why.";
   } else {
     verdict.headline = "Bounded by what lies between the ops";

@@ -39,6 +39,13 @@ PageSweep parse_sweep(const std::string& text, const std::string& where) {
     const Json all = Json::parse(text);
     PageSweep sweep;
     if (!all.at(0).empty()) sweep.varies = all.at(0).begin().key();
+    const Json& first = all.at(0).at("prediction");
+    if (const auto model = if_there<std::string>(first, "model")) {
+      sweep.job = fmt::format("{} on {} by {}", *model, first.at("cluster").get<std::string>(),
+                              first.at("plan").get<std::string>());
+    }
+    sweep.precision = if_there<std::string>(first, "precision").value_or("");
+    sweep.sequence = if_there<std::int64_t>(first, "sequence_length").value_or(0);
     for (const Json& entry : all) sweep.predictions.push_back(prediction_of(entry, sweep.varies));
     return sweep;
   } catch (const std::exception& error) {
@@ -62,7 +69,11 @@ Json sweep_section(const PageSweep& sweep) {
     if (each.cost) row["cost"] = *each.cost;
     rows.push_back(std::move(row));
   }
-  return {{"varies", sweep.varies}, {"predictions", std::move(rows)}};
+  return {{"varies", sweep.varies},
+          {"job", sweep.job},
+          {"precision", sweep.precision},
+          {"sequence_length", sweep.sequence},
+          {"predictions", std::move(rows)}};
 }
 
 }  // namespace autodist::report

@@ -24,7 +24,10 @@ struct SweptPrediction {
 };
 
 struct PageSweep {
-  std::string varies;  // "nodes", "bandwidth"
+  std::string varies;         // "nodes", "bandwidth"
+  std::string job;            // "vgg16 on cluster.yml by AllReduce"; empty: not known
+  std::string precision;      // "float32"; empty: not known
+  std::int64_t sequence = 0;  // its length; 0: the samples are none
   std::vector<SweptPrediction> predictions;
 };
 

@@ -54,8 +54,8 @@ function shareTiles(timeline) {
   const step = meanOf(timeline.ranks.map((rank) => ({step: rankStep(rank)})), "step");
   if (!(step > 0)) return [];
   return [
-    tile("computing", shareText(meanOf(timeline.ranks, "computing_seconds") / step), "of a step, mean of ranks"),
-    tile("waiting", shareText(meanOf(timeline.ranks, "waiting_seconds") / step), "for variables"),
+    tile("computing", shareText(meanOf(timeline.ranks, "computing_seconds") / step), `of a step; mean of ranks and of ${plural(timeline.steps_counted, "traced step")}`),
+    tile("waiting", shareText(meanOf(timeline.ranks, "waiting_seconds") / step), "for variables, of the same steps"),
   ];
 }
 
@@ -105,12 +105,11 @@ function runTiles(run, plan) {
     const of = "median of the run";
     if (run.median_step_seconds) tiles.push(mainTile("step, measured", secondsText(run.median_step_seconds), of));
     const batch = batchOf(run);
-    tiles.push(tile("samples/s", countText(Math.round(rate)), batch > 0 ? batchText(batch, plan) : of));
+    tiles.push(tile("samples/s", countText(Math.round(rate)), batch > 0 ? `${of}, ${batchText(batch, plan)}` : of));
   }
   const loss = lastOf(run, "loss");
   if (loss !== undefined) {
-    const at = run.steps[run.steps.length - 1];
-    tiles.push(tile("loss", numberText(loss), `at step ${countText(at)}`));
+    tiles.push(tile("loss", numberText(loss), `after ${plural(run.steps[run.steps.length - 1] + 1, "step")}`));
   }
   const losses = lostRanksOf(run);
   if (losses.length > 0) {
@@ -169,6 +168,17 @@ function differingPart(data) {
     `${secondsText(part.was)} predicted, ${secondsText(part.is)} measured per step, mean of ranks.`);
 }
 
+function sweepVerdict(sweep) {
+  const first = sweep.predictions[0];
+  const fastest = fastestOf(sweep);
+  const efficient = fastestOf({predictions: sweep.predictions.filter((each) => each.efficiency >= 0.8)});
+  const of = (each) => `${sweep.varies}=${each.value}`;
+  return element("div", {class: "verdict"}, element("h2", {}, `Predicted: ${of(fastest)} is the fastest`),
+    element("p", {}, sweepGain(sweep)),
+    todo(efficient === fastest ? `Take ${of(fastest)}: a replica keeps ${shareText(fastest.efficiency)} of what it does with ${of(first)}.` :
+      `Take ${of(efficient)} where machines are dear: of the values with which a replica keeps 80 % of what it does with ${of(first)}, it is the fastest. With ${of(fastest)} it keeps ${shareText(fastest.efficiency)}.`));
+}
+
 function todo(text) {
   return element("p", {class: "todo"}, element("b", {}, "What to do: "), text);
 }
@@ -180,10 +190,11 @@ function verdictBlock(data) {
     return element("div", {class: "verdict"}, element("h2", {}, timeline.verdict.headline + predictionError(data)),
       timeline.verdict.reasons.map((reason) => element("p", {}, reason)), differingPart(data),
       todo(timeline.verdict.what_to_do + (predictionError(data) === "" ? "" :
-        " As the prediction was off: doctor --measure gives the simulator this machine's own rates.")),
+        " As the prediction was off: doctor --measure gives the simulator this machine's own rates, where it has not.")),
       element("p", {class: "small"}, `${about}, ${timeline.title}: ${plural(timeline.steps_counted, "step")}` +
         (timeline.steps_in_trace > timeline.steps_counted ? `; the first and the last of ${timeline.steps_in_trace} do not count.` : ".")));
   }
+  if (data.sweep) return sweepVerdict(data.sweep);
   if (data.prediction) {
     const {step_seconds: step, bound_seconds: bound} = data.prediction;
     return element("div", {class: "verdict"},

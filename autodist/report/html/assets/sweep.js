@@ -15,17 +15,21 @@ function sweepTiles(sweep) {
   if (!sweep) return [];
   const fastest = fastestOf(sweep);
   return [mainTile("fastest", `${sweep.varies}=${fastest.value}`, `of ${countText(sweep.predictions.length)}`),
-    tile("samples/s there", countText(Number(fastest.samples_per_second.toPrecision(4))), `a step of ${countText(fastest.samples)} takes ${secondsText(fastest.step_seconds)}`),
+    tile("samples/s there", countText(Number(fastest.samples_per_second.toPrecision(4))), `${batchText(fastest.samples, sweep)}; a step takes ${secondsText(fastest.step_seconds)}`),
     tile("efficiency there", shareText(fastest.efficiency), `of a replica, against ${sweep.varies}=${sweep.predictions[0].value}`)];
 }
 
-function sweepLead(sweep) {
+function sweepGain(sweep) {
   const first = sweep.predictions[0];
   const fastest = fastestOf(sweep);
   const of = (each) => `${sweep.varies}=${each.value}`;
-  const gain = fastest === first ? `No value is faster than ${of(first)}.` :
-    `The fastest is ${of(fastest)}: ${numberText(Number((fastest.samples_per_second / first.samples_per_second).toPrecision(3)))} times the samples/s of ${of(first)}.`;
-  return `Predicted for each value of ${sweep.varies}. ${gain} Efficiency: samples/s of a replica against ${of(first)}.`;
+  return fastest === first ? `No value is faster than ${of(first)}.` :
+    `With ${of(fastest)}, ${numberText(Number((fastest.samples_per_second / first.samples_per_second).toPrecision(3)))} times the samples/s of ${of(first)}.`;
+}
+
+function sweepLead(sweep) {
+  const job = sweep.job ? ` of ${sweep.job}` : "";
+  return `Predictions${job}, for each value of ${sweep.varies}. Efficiency: samples/s of a replica against ${sweep.varies}=${sweep.predictions[0].value}.`;
 }
 
 function sweepSection(sweep) {
