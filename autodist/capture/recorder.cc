@@ -58,12 +58,17 @@ RecorderState* recorder_of_this_thread() {
   return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(recorder_kind()));
 }
 
+// Marks a stretch of a profile, as torch.profiler.record_function does: no part of a step.
+bool is_of_profiler(const c10::OperatorHandle& op) {
+  return op.schema().name().rfind("profiler::", 0) == 0;
+}
+
 void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard nested_calls_are_part_of_this_one(kCaptureKey);
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
   RecorderState* recorder = recorder_of_this_thread();
-  if (recorder == nullptr) {
+  if (recorder == nullptr || is_of_profiler(op)) {
     op.redispatchBoxed(below, stack);
     return;
   }

@@ -83,8 +83,29 @@ def _labels_are_smoothed_at_one_size():
 
 
 @contextlib.contextmanager
+def _classes_are_compared():
+    """libtorch's own `one_hot` reads the largest class on the host, to see that it is one."""
+    own = functional.one_hot
+
+    @functools.wraps(own)
+    def one_hot(tensor, num_classes=-1):
+        if num_classes <= 0:
+            return own(tensor, num_classes)  # which is not known before the values are
+        return tensor.unsqueeze(-1).eq(torch.arange(num_classes, device=tensor.device)).long()
+
+    functional.one_hot = one_hot
+    try:
+        yield
+    finally:
+        functional.one_hot = own
+
+
+@contextlib.contextmanager
 def capturing():
-    with _transformers_trace(), _nothing_is_compiled(), _labels_are_smoothed_at_one_size():
+    with contextlib.ExitStack() as stack:
+        for each in (_transformers_trace, _nothing_is_compiled, _labels_are_smoothed_at_one_size,
+                     _classes_are_compared):
+            stack.enter_context(each())
         yield
 
 

@@ -1,12 +1,14 @@
 """Calls that would do nothing to what a session trains, and say nothing: they are refused.
 
-The gradients of a session's parameters never reach ``.grad``, and its own optimizer updates them.
-So the functions that clip gradients and the ``step`` of every optimizer look whom they are called
-for, and else do what they did.
+The gradients of a session's parameters never reach ``.grad``, and its own optimizer updates them
+and has the state. So the functions that clip gradients, and ``step``, ``state_dict`` and
+``load_state_dict`` of every optimizer, look whom they are called for, and else do what they did.
 """
 
+import contextlib
 import functools
 import sys
+import warnings
 import weakref
 
 import torch
@@ -20,8 +22,15 @@ _CLIPPING = {
     "(AutoDist(update_rules=…)), or distribute(…, clip=MAX_NORM).",
 }
 _CLIPPING["clip_grad_norm"] = _CLIPPING["clip_grad_norm_"]  # its deprecated name
+_CLIPPING["clip_grads_with_norm_"] = _CLIPPING["clip_grad_norm_"]
+
+_STATE = ("the session that trained its parameters has the momenta and what else an optimizer "
+          "keeps: session.save(FOLDER) writes them, session.resume(FOLDER) goes on from them")
 
 _live = weakref.WeakSet()
+_stateless = weakref.WeakSet()  # optimizers whose state a session has, or had
+_warned = weakref.WeakSet()
+_asks_for_options = False
 _MARK = "_autodist_guards"
 
 
@@ -66,9 +75,62 @@ def _guarded_clipping(function):
     return clip
 
 
+def note_trained(optimizer):
+    """A session has updated its parameters, and has its state."""
+    keeps = any(group.get("momentum", 1) != 0 for group in optimizer.param_groups)
+    if keeps:  # SGD without momentum has none
+        _stateless.add(optimizer)
+
+
+def is_stateless(optimizer):
+    """Whether a session has, or had, the state that this optimizer would go on with."""
+    return optimizer in _stateless and not optimizer.state
+
+
+@contextlib.contextmanager
+def options_alone():
+    """While a state_dict() is asked for that need not have more."""
+    global _asks_for_options
+    _asks_for_options = True
+    try:
+        yield
+    finally:
+        _asks_for_options = False
+
+
+def _warn_of_state(optimizer, what):
+    if is_stateless(optimizer) and not _asks_for_options and optimizer not in _warned:
+        _warned.add(optimizer)
+        warnings.warn(f"{what}: {_STATE}", stacklevel=3)
+
+
+def _guarded_state_dict(function):
+    @functools.wraps(function)
+    def state_dict(self, *arguments, **keywords):
+        _warn_of_state(self, "optimizer.state_dict() has the options alone")
+        return function(self, *arguments, **keywords)
+
+    return state_dict
+
+
+def _guarded_load(function):
+    @functools.wraps(function)
+    def load_state_dict(self, state_dict, *arguments, **keywords):
+        if _live and state_dict.get("state"):
+            _refuse(
+                "optimizer.load_state_dict()",
+                [tensor for group in self.param_groups for tensor in group["params"]],
+                "has the state that it goes on with: session.resume(FOLDER) loads one.",
+            )
+        return function(self, state_dict, *arguments, **keywords)
+
+    return load_state_dict
+
+
 def _guarded_step(function):
     @functools.wraps(function)
     def step(self, *arguments, **keywords):
+        _warn_of_state(self, "optimizer.step() begins with a state of its own")
         if _live:
             _refuse(
                 f"optimizer: {type(self).__name__}.step()",
@@ -111,9 +173,11 @@ def install():
     """Guard what there is; again where a class of optimizers may have come since."""
     _guard_clipping()
     for kind in _all_optimizers(torch.optim.Optimizer):
-        step = kind.__dict__.get("step")
-        if step is not None and not hasattr(step, _MARK):
-            kind.step = _marked(_guarded_step(step))
+        for name, guarded in (("step", _guarded_step), ("state_dict", _guarded_state_dict),
+                              ("load_state_dict", _guarded_load)):
+            method = kind.__dict__.get(name)
+            if method is not None and not hasattr(method, _MARK):
+                setattr(kind, name, _marked(guarded(method)))
 
 
 install()

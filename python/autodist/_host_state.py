@@ -5,6 +5,8 @@ import functools
 import inspect
 import types
 
+import torch
+
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -14,6 +16,12 @@ def _is_plain(value):
     if isinstance(value, dict):
         return len(value) <= 64 and all(_is_plain(each) for each in value.values())
     return isinstance(value, _PLAIN)
+
+
+def _number(value):
+    """Of a tensor without dimensions on the host, its value: a capture reads it like a number."""
+    is_one = isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu"
+    return value.item() if is_one else value
 
 
 def _written(value):
@@ -55,7 +63,7 @@ def snapshot(model, loss_fn):
                 found[f"model.{prefix}{key}"] = value
     if loss_fn is not None:
         found.update(_variables_of(loss_fn))
-    return {name: _written(value) for name, value in found.items() if _is_plain(value)}
+    return {name: _written(_number(value)) for name, value in found.items() if _is_plain(_number(value))}
 
 
 def changes(before, now):

@@ -224,6 +224,7 @@ class AutoDist:
         options.accumulate = _arguments.whole("accumulate", accumulate, 1)
         options.verify_every = _arguments.whole("verify_every", verify_every or 0)
         options.verify_first = _VERIFIED_STEPS if verify_every is None else 0
+        self._looks = verify_every is None
         if not (isinstance(trials, str) and trials == "any"):
             trials = _arguments.whole("trials", trials, otherwise="'any' or ")
         self._trials = trials
@@ -241,7 +242,7 @@ class AutoDist:
                            _arguments.flag("counted_trials", counted_trials),
                            _arguments.flag("library", library),
                            _arguments.flag("history", history))
-        if _arguments.flag("progress", progress) and sys.stderr.isatty():
+        if _arguments.flag("progress", progress) and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             options.set_progress(_show, sys.stderr.write)
         options.snapshots = _arguments.flag("snapshots", snapshots)
         if on_nonfinite is not None:
@@ -357,7 +358,7 @@ class AutoDist:
         handle = self._job.distribute(step, text)
         session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
                           calls_python=self._calls_python, seed=self._seed,
-                          keeps_trace=self._keeps_trace)
+                          keeps_trace=self._keeps_trace, looks=self._looks)
         _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
@@ -411,7 +412,7 @@ class AutoDist:
         sessions = {
             name: Session(handle, each._step, each._optimizer, settler,
                           self._records(handle, each._step, self._files.of_step(name)),
-                          self._calls_python, self._seed, self._keeps_trace)
+                          self._calls_python, self._seed, self._keeps_trace, self._looks)
             for (name, each), handle in zip(steps.items(), handles)
         }
         for session in sessions.values():

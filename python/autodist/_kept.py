@@ -19,7 +19,10 @@ def state_of(what):
     """The bytes of ``what.state_dict()``: its structure as JSON, and its tensors."""
     import torch
 
-    state = what.state_dict()
+    from . import _guards
+
+    with _guards.options_alone():
+        state = what.state_dict()
     if isinstance(what, _scheduler_class()):  # some hold methods of theirs, which they have anyway
         state = {key: value for key, value in state.items() if not callable(value)}
     tensors = []

@@ -2,7 +2,18 @@
 
 import numbers
 
+import torch
+
 from ._errors import UsageError
+
+
+def _tensor(value):
+    """What a function of torch is given in the place of losses."""
+    if isinstance(value, Loss):
+        return value.tensor()
+    if isinstance(value, (list, tuple)) and any(isinstance(each, Loss) for each in value):
+        return type(value)(map(_tensor, value))
+    return value
 
 
 class Loss(numbers.Real):
@@ -11,6 +22,9 @@ class Loss(numbers.Real):
     It is known a little after the step. ``float(loss)``, ``loss.item()``, printing and arithmetic
     wait for the other ranks to have computed the step; who does none of that waits for nobody, and
     no rank need do as another does. With asynchronous variables it is this rank's loss.
+
+    Functions and methods of tensors take it for a tensor without dimensions and without a gradient:
+    ``torch.stack(losses)``, ``total += loss``, ``loss.cpu()``.
     """
 
     __slots__ = ("_source", "_value")
@@ -25,6 +39,20 @@ class Loss(numbers.Real):
             self._value = self._source.value()
             self._source = None
         return self._value
+
+    def tensor(self):
+        """As a tensor without dimensions, of the default dtype; waits as ``float(loss)`` does."""
+        return torch.tensor(self.item(), dtype=torch.get_default_dtype())
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), keywords=None):
+        keywords = {key: _tensor(value) for key, value in (keywords or {}).items()}
+        return function(*map(_tensor, arguments), **keywords)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(f"'Loss' object has no attribute '{name}'")
+        return getattr(self.tensor(), name)
 
     def detach(self):
         """Itself: it has no gradient."""

@@ -3,6 +3,7 @@
 import collections.abc
 import contextlib
 import inspect
+import time
 
 import torch
 
@@ -93,6 +94,12 @@ class Step:
         if reduction not in ("mean", "sum"):
             raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")
         model = as_written(model)
+        for path, module in model.named_modules():
+            if isinstance(module, torch.nn.SyncBatchNorm) and module.training:
+                raise UsageError(
+                    f"model: '{path}' is a SyncBatchNorm, and replicas have statistics of their own. "
+                    "Take torch.nn.BatchNorm1d, 2d or 3d, or a norm without statistics of the batch."
+                )
         self.model = model
         self.loss_fn = loss_fn
         self.name = text("name", name, "a name") if name else type(model).__name__
@@ -107,6 +114,8 @@ class Step:
         self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
         self.batched = self._flags(batched)
         self._before = None  # what the host had at the first call
+        self._seen = None  # and when it was last looked at
+        self._look_at = 0.0
         self._result = None  # what a step returns, once it has been called
         self._loss_at = 0  # among its tensors
         self.sum = reduction == "sum"
@@ -117,6 +126,11 @@ class Step:
         self._modes = {
             module: module.training and not evaluates for module in model.modules()
         }
+        self._children = [
+            (parent, name, child)
+            for parent in model.modules()
+            for name, child in parent._modules.items()
+        ]
         # Where a module keeps each buffer: forward may put another tensor there.
         self._places = [
             (module, name, buffer)
@@ -207,6 +221,34 @@ class Step:
             )
         self._keep_buffers()
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
+
+    def changed(self):
+        """Before a step, now and then: whether the host has something else than when this was last
+        asked, so that the step may be another one. Takes a hundredth of the time.
+
+        Raises
+        ------
+        UsageError
+            For a module that was put in the place of another one.
+        """
+        for parent, name, child in self._children:
+            if parent._modules.get(name) is not child:
+                raise UsageError(
+                    f"model: '{name}' is another module than when the step was captured, which goes on "
+                    "with the old one. Distribute the model as it shall be."
+                )
+        self._keep_buffers()
+        begun = time.perf_counter()
+        if begun < self._look_at or self._before is None:
+            return False
+        now = _host_state.snapshot(self.model, self.loss_fn)
+        before, self._seen = self._seen or self._before, now
+        self.pause(time.perf_counter() - begun)
+        return now != before
+
+    def pause(self, took):
+        """After a look that took so many seconds."""
+        self._look_at = time.perf_counter() + 100 * took
 
     def host_changes(self):
         """A sentence about what the host has changed since the first call; '' if nothing."""

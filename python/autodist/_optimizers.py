@@ -4,6 +4,7 @@ import difflib
 
 import torch
 
+from . import _guards
 from ._errors import UsageError
 
 # Class: (our rule, {its option: ours}). Its other options must be in _ALLOWED or _OFF.
@@ -155,6 +156,15 @@ def _has_trained(optimizer):
     return False
 
 
+def _refuse_hooks(optimizer):
+    for when in ("pre", "post"):
+        if getattr(optimizer, f"_optimizer_step_{when}_hooks", None):
+            raise UsageError(
+                f"optimizer: it has a step_{when}_hook, and its step is never called. Do that between "
+                "the session's steps instead."
+            )
+
+
 def trained_by(optimizer, parameters):
     """The names of what an optimizer of torch.optim holds; nothing for other kinds of optimizers."""
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -230,8 +240,10 @@ class Followed:
         _, words = _RULES[self._kind]
         self._watched = [*words, *_OFF]
         self._names = {key: names[0] for key, names in _names_by_tensor(parameters).items()}
+        self._used = None  # names of parameters that the step gives a gradient
         self._held = self._tensors()
         self._last = self._values()
+        self._first_momenta = self._momenta()
 
     def _tensors(self):
         return [[id(tensor) for tensor in group["params"]] for group in self._optimizer.param_groups]
@@ -242,6 +254,9 @@ class Followed:
             for group in self._optimizer.param_groups
         ]
 
+    def _momenta(self):
+        return [(group.get("betas"), group.get("momentum_decay")) for group in self._optimizer.param_groups]
+
     @property
     def lr(self):
         """Of the first group, as the next step takes it; None where nothing is followed."""
@@ -251,20 +266,32 @@ class Followed:
         """Tell the session what is set now, if it is something else than in the step before."""
         if self._optimizer is None:
             return
+        _refuse_hooks(self._optimizer)
         values = self._values()
         if values == self._last:
             return
+        if self._kind == "NAdam" and self._momenta() != self._first_momenta:
+            raise UsageError(
+                "optimizer: NAdam's betas and momentum_decay have changed since it was distributed; "
+                "its product of momenta is that of the first ones. Leave them (OneCycleLR: "
+                "cycle_momentum=False)."
+            )
         if self._tensors() != self._held:
             raise UsageError(
                 f"optimizer: {self._kind}: its parameter groups hold others than when it was "
                 "distributed. Distribute a step with the optimizer as it shall be."
             )
+        if self._used is None:
+            graph = handle.graph
+            self._used = {name for each in graph.variables if each.used
+                          for name in (each.name, *each.aliases)}
         options = {}
         for group in self._optimizer.param_groups:
             of_group = _options(self._optimizer, group)
             for tensor in group["params"]:
-                if id(tensor) in self._names:
-                    options[self._names[id(tensor)]] = of_group
+                name = self._names.get(id(tensor))
+                if name in self._used:  # one without a gradient is not updated
+                    options[name] = of_group
         handle.set_options(options)
         self._last = values
 
@@ -273,6 +300,7 @@ class Followed:
         if self._optimizer is not None:
             self._optimizer._step_count = getattr(self._optimizer, "_step_count", 0) + 1
             self._optimizer._opt_called = True
+            _guards.note_trained(self._optimizer)
 
 
 def clipped_text_of(optimizer, parameters, clip):
@@ -324,11 +352,12 @@ def text_of(optimizer, parameters):
             f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
             f"{', '.join(sorted(_RULES))}."
         )
-    if _has_trained(optimizer):
+    if _has_trained(optimizer) or _guards.is_stateless(optimizer):
         raise UsageError(
             f"optimizer: this {kind} has trained already, and its state cannot be taken over. Give "
             "a new one."
         )
+    _refuse_hooks(optimizer)
     options = _assigned(optimizer, names)
     base = max(options.values(), key=list(options.values()).count)
     aliases = {found[0]: found for found in names.values()}

@@ -3,6 +3,7 @@
 import collections.abc
 import math
 import os
+import time
 
 from . import _arguments, _autodist, _kept, _signals
 from ._ends import live, words_of
@@ -22,11 +23,14 @@ class Session:
     """
 
     def __init__(self, handle, step, optimizer=None, settler=None, records=None,
-                 calls_python=False, seed=0, keeps_trace=False):
+                 calls_python=False, seed=0, keeps_trace=False, looks=True):
         self._handle = handle
         self._step = step
         trained = of_names(step.parameters, step.trains)
         self._optimizer = Followed(optimizer, trained)
+        self._looks = looks  # whether the host still has what was captured
+        self._required = [(name, tensor, tensor.requires_grad) for name, tensor in trained]
+        self._compares = False  # the step that runs, with what the model does now
         self._rate = None  # of the last step, where the optimizer says it
         self._guard = Guard(trained)
         self._settler = Settler() if settler is None else settler
@@ -81,13 +85,32 @@ class Session:
 
     def _begin_step(self):
         _signals.heed(self)
+        self._look()
         self._optimizer.tell(self._handle)
         self._rate = self._optimizer.lr
+
+    def _look(self):
+        """What a replay would not notice: a step that may have become another one is compared."""
+        if not self._looks:
+            return
+        for name, tensor, required in self._required:
+            if tensor.requires_grad != required:
+                frozen = "trained" if required else "frozen"
+                raise UsageError(
+                    f"'{name}' was {frozen} when the step was captured, and is not any more: the step "
+                    "goes on as it was. Distribute the model as it shall be, or set its group's lr to 0."
+                )
+        self._compares = self._step.changed()
+        if self._compares and self._first_loss is not None:
+            self._handle.verify_next()
 
     def _stepped(self, run, batch, what):
         tensors = self._step.fitting(batch, what)
         self._begin_step()
+        begun = time.perf_counter()
         self._run(run, tensors)
+        if self._compares:
+            self._step.pause(time.perf_counter() - begun)
         self._end_step()
         return self._step.result(Loss(self._handle.job_loss()), self._others())
 
@@ -643,7 +666,7 @@ class Session:
         self._guard.end()
         self._settler.end()
         live.discard(self)
-        self._handle.close(reason)
+        self._handle.close(reason.encode(errors="replace"))
 
     def __enter__(self):
         return self

@@ -8,6 +8,7 @@ takes values of the same look apart, whatever the order of their keys, and puts 
 import collections.abc
 import copy
 import dataclasses
+import functools
 
 import torch
 
@@ -31,6 +32,47 @@ def _children(value):
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         keys = [each.name for each in dataclasses.fields(value)]
         return [(f".{key}", key, getattr(value, key)) for key in keys]
+    return None
+
+
+def _attributes(value):
+    """{name: value} of what an instance has beside its items."""
+    held = getattr(value, "__dict__", None)
+    return {} if held is None or held is value else held
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [each for _, _, child in _children(value) or [] for each in _tensors(child)]
+
+
+def _is_cached(value, name):
+    return isinstance(getattr(type(value), name, None), functools.cached_property)
+
+
+def _is_derived(container, names):
+    """Whether a dataclass makes further attributes of its fields when it is made."""
+    return (
+        dataclasses.is_dataclass(container)
+        and hasattr(container, "__post_init__")
+        and any(name not in names for name in _attributes(container))
+    )
+
+
+def _beside(value, children):
+    """The name of an attribute with a tensor that a rebuilt container would have from its example."""
+    items = {key: child for _, key, child in children}
+    if _is_derived(value, items):
+        return None
+    own = {id(each) for child in items.values() for each in _tensors(child)}
+    for name, held in _attributes(value).items():
+        if held is items.get(name) or _is_cached(value, name):
+            continue
+        # A container of the items is where they lie, as UserDict's.
+        lies_there = not isinstance(held, torch.Tensor) and all(id(each) in own for each in _tensors(held))
+        if _tensors(held) and not lies_there:
+            return name
     return None
 
 
@@ -72,6 +114,13 @@ class Structure:
                 f"{self._what}{path} is {_kind(value)}, a tensor expected (or tuples, lists, dicts, "
                 "dataclasses of some). Make it one: anything else would be the same in every step."
             )
+        beside = _beside(value, children)
+        if beside is not None:
+            what = "fields" if dataclasses.is_dataclass(value) else "items"
+            raise UsageError(
+                f"{self._what}{path}.{beside} is a tensor beside the {what}, which alone are taken: "
+                "it would be the same in every step. Make it one of them."
+            )
         looks = [(written, key, self._look(child, path + written))
                  for written, key, child in children]
         return (self._emptied(value), looks)
@@ -83,7 +132,10 @@ class Structure:
             return type(value)
         if isinstance(value, collections.abc.Mapping):
             return _filled(value, [(key, None) for key in value])
-        return _filled(value, [(each.name, None) for each in dataclasses.fields(value)])
+        emptied = copy.copy(value)
+        for name in _attributes(emptied):
+            object.__setattr__(emptied, name, None)
+        return emptied
 
     def leaves(self, value, what=None):
         """Its tensors in order, if it looks like the example.
@@ -149,17 +201,32 @@ class Structure:
 
 
 def _filled(container, items):
-    """A copy of a mapping or dataclass with these values in it."""
+    """A copy of a mapping or dataclass with these values in it, and in the attributes of theirs."""
     if isinstance(container, collections.abc.Mapping):
         if not isinstance(container, collections.abc.MutableMapping):
             return dict(items)
         filled = copy.copy(container)
         for key, value in items:
             filled[key] = value
+        if getattr(container, "__dict__", None) is container:
+            filled.__dict__ = filled
+    elif _is_derived(container, dict(items)):
+        first = {each.name for each in dataclasses.fields(container) if each.init}
+        filled = type(container)(**{key: value for key, value in items if key in first})
+        items = [(key, value) for key, value in items if key not in first]
+        for key, value in items:
+            object.__setattr__(filled, key, value)
         return filled
-    filled = copy.copy(container)
+    else:
+        filled = copy.copy(container)
+        for key, value in items:
+            object.__setattr__(filled, key, value)  # a frozen one, too
+    attributes = _attributes(filled)
     for key, value in items:
-        object.__setattr__(filled, key, value)  # a frozen one, too
+        if key in attributes:
+            attributes[key] = value
+    for name in [each for each in attributes if _is_cached(filled, each)]:
+        del attributes[name]
     return filled
 
 

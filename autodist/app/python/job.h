@@ -117,6 +117,11 @@ class SessionHandle {
     if (!finished_) session_->wish_for_the_end();
   }
 
+  void verify_next() {
+    check_open();
+    session_->verify_next();
+  }
+
   // For what neither waits nor computes.
   [[nodiscard]] const Session& get() const {
     check_open();

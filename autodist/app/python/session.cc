@@ -212,6 +212,7 @@ void bind_session(py::module_& module) {
       .def("finish", &SessionHandle::finish)
       .def("end_with_process", &SessionHandle::end_with_process)
       .def("wish_for_the_end", &SessionHandle::wish_for_the_end)
+      .def("verify_next", &SessionHandle::verify_next)
       .def_property_readonly("only_serves",
                              [](SessionHandle& handle) {
                                const Session& session = handle.get();

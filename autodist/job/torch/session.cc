@@ -212,6 +212,7 @@ void Session::write_report(const std::string& path, const std::string& title,
   job::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
 }
 void Session::leave(const std::string& reason) { impl_->job().leave(reason); }
+void Session::verify_next() { impl_->step().run().verify_next(); }
 void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }
 std::optional<std::uint32_t> Session::who_wishes_for_the_end() const {
   return impl_->job().who_wishes_for_the_end();

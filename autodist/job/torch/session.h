@@ -390,6 +390,10 @@ class Session {
   // destroy the session.
   void leave(const std::string& reason);
 
+  // Its next step is compared with the replay at this rank, as JobOptions::verify_every says of
+  // every so many. Behind the first step; without effect where ops are placed.
+  void verify_next();
+
   // For a rank that was told to stop (a signal): wishes that the job ends in order. The chief
   // learns so within about a second, and is to leave its loop and call finish(). After the first
   // step.

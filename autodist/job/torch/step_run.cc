@@ -243,6 +243,7 @@ double StepRun::run_local(const Batch& rows) { return run_rows(with_scale(rows))
 // Before the next step.
 bool StepRun::verifies() const {
   if (!captured_.trains()) return false;
+  if (verifies_next_ && !program().is_placed()) return true;
   const std::int64_t every = job_options().verify_every;
   if (every > 0 && step() % every == 0) return true;
   return !program().is_placed() && step() - first_step_ < job_options().verify_first;
@@ -252,6 +253,7 @@ double StepRun::run_rows(const Batch& rows) {
   job_.check_children();
   const std::int64_t captures = shapes_.captures();
   if (verifies()) shapes_.verify(runner(), rows);
+  verifies_next_ = false;
   const exec::StepResult result = run_parts(rows);
   if (!result.unrecorded.empty()) {
     job_.say(

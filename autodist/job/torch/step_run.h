@@ -83,6 +83,8 @@ class StepRun {
   std::vector<double> sum_over_ranks(const std::vector<double>& values);
   [[nodiscard]] const StepReport& last() const { return report_; }
   [[nodiscard]] const std::vector<torch::Tensor>& outputs() const { return outputs_; }
+  // The next step is compared with its replay.
+  void verify_next() { verifies_next_ = true; }
   ir::LossScale loss_scale();
   void gather_trace() { final_trace_ = runner().gather_trace(); }
   [[nodiscard]] const program::Trace& final_trace() const { return final_trace_; }
@@ -114,6 +116,7 @@ class StepRun {
   const Captured& captured_;
   const StepPlan& plan_;
   std::int64_t first_step_;
+  bool verifies_next_ = false;  // verify_next()
   ShapeCache shapes_;
   std::shared_ptr<exec::Runner> runner_;  // a JobLoss may ask it for as long as it lives
   std::exception_ptr failure_;            // why there is none

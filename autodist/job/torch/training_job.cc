@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/base/job_ended.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
@@ -397,7 +398,15 @@ void TrainingJob::resume(const std::string& directory) {
            newer);
     }
     if (!has_saved) return std::nullopt;
-    return load_at_chief(files, from, model_, all_steps(), warn());
+    try {
+      return load_at_chief(files, from, model_, all_steps(), warn());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kCheckpoint) throw;
+      auto state = snapshots_->newer_than(-1, model_, all_steps());
+      if (!state) throw;
+      job_->say(fmt::format("{}: what is in memory takes its place", without_dot(error.what())));
+      return state;
+    }
   });
   snapshots_->follow(!comm::broadcast(job_->transport(), 0, snapshots_->are_taken() ? "yes" : "",
                                       "snapshots", job_->options().join_limit)
@@ -493,6 +502,8 @@ void TrainingJob::finish() {
   for (const auto& step : steps_) step->runner().come_to_finish();
   bool in_order = true;
   for (const auto& step : steps_) in_order = step->runner().all_finish() && in_order;
+  // A signal has ended it, and it is not through.
+  const bool was_stopped = is_chief() && who_wishes_for_the_end().has_value();
   std::string failure;
   std::int64_t missing = steps_done();
   {
@@ -528,7 +539,7 @@ void TrainingJob::finish() {
   if (is_chief() && !failure.empty()) {
     fail(ErrorCode::kCheckpoint, "no checkpoint of step {}: {}", missing, failure);
   }
-  if (snapshots_ && in_order) snapshots_->forget();
+  if (snapshots_ && in_order && !was_stopped) snapshots_->forget();
 }
 
 // Each step until the others are through with it: they end them one after the other.

@@ -1,0 +1,224 @@
+"""What loops around a model are used to do: a loss among tensors, parameters that no step uses beside a
+scheduler, batches with attributes, classes as one-hot rows, `functional_call`; and what is said of an
+optimizer whose state a session has. Compared with plain PyTorch.
+"""
+
+import dataclasses
+import functools
+import sys
+import warnings
+
+import comparing
+
+comparing.skip_without_torch()
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+if len(sys.argv) == 1:  # the test; else a rank of the job
+    for what in ("attributes", "derived", "cached", "one-hot"):
+        difference = comparing.result_of(__file__, what)
+        print(f"{what}: {difference:.1e}")
+        assert difference < 1e-12, difference
+    comparing.result_of(__file__, "refusals")
+    sys.exit(0)
+
+import autodist
+
+
+class Attributes(dict):
+    """Its items are its attributes, too, as of EasyDict."""
+
+    def __init__(self, **items):
+        super().__init__(**items)
+        self.__dict__ = self
+
+
+@dataclasses.dataclass
+class Derived:
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def __post_init__(self):
+        self.doubled = 2 * self.x
+
+
+@dataclasses.dataclass
+class Cached:
+    x: torch.Tensor
+    y: torch.Tensor
+
+    @functools.cached_property
+    def doubled(self):
+        return 2 * self.x
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+        self.pooler = nn.Linear(4, 4)  # nobody calls it
+
+    def forward(self, x):
+        return self.head(x)
+
+
+def loss_of(model, batch):
+    x = batch.x if isinstance(batch, Attributes) else batch.doubled
+    return functional.mse_loss(model(x), functional.one_hot(batch.y, 3).to(x.dtype))
+
+
+def one_hot_loss(model, x, y):
+    # As ensembles and meta-learning do: the same module with other values of its parameters.
+    with torch.profiler.record_function("forward"):
+        model(x)
+    shifted = torch.nn.utils.stateless.functional_call(model, {"head.bias": model.head.bias + 1}, (x,))
+    picked = functional.one_hot(y, 3) * functional.log_softmax(model(x) + 0.1 * shifted, -1)
+    return -picked.sum(-1).mean()
+
+
+def batch_of(what, x, y):
+    if what == "one-hot":
+        return (x, y)
+    batch = {"attributes": Attributes, "derived": Derived, "cached": Cached}[what](x=x, y=y)
+    if what == "cached":
+        batch.doubled  # read once, as by whoever looks at the example
+    return batch
+
+
+def data():
+    torch.manual_seed(3)
+    return [(torch.randn(8, 4).double(), torch.randint(0, 3, (8,))) for _ in range(6)]
+
+
+def made():
+    torch.manual_seed(4)
+    model = Model().double()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+
+def plain(loss_fn, what):
+    model, optimizer, schedule = made()
+    losses = []
+    for x, y in data():
+        batch = batch_of(what, x, y)
+        loss = loss_fn(model, *batch) if what == "one-hot" else loss_fn(model, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return model, losses
+
+
+def trains(what):
+    loss_fn = one_hot_loss if what == "one-hot" else loss_of
+    model, optimizer, schedule = made()
+    ad = autodist.AutoDist("local:2", builder="PS")
+    losses = []
+    with ad.distribute(model, loss_fn, optimizer, batch_of(what, *(each[:4] for each in data()[0]))) as step:
+        for x, y in data():
+            mine = slice(*(step.rows_of(8).start, step.rows_of(8).stop))
+            batch = batch_of(what, x[mine], y[mine])
+            losses.append(step.run_local(*batch) if what == "one-hot" else step.run_local(batch))
+            schedule.step()
+        total = torch.zeros(())
+        for loss in losses:
+            total += loss
+        assert torch.equal(torch.stack(losses), torch.tensor([float(loss) for loss in losses]))
+        assert abs(total.item() - sum(losses)) < 1e-5 and torch.isfinite(losses[0]) and losses[0].cpu().dim() == 0
+    theirs, expected = plain(loss_fn, what)
+    worst = comparing.largest_difference(model.state_dict(), theirs.state_dict())
+    return max(worst, *(abs(float(a) - b) for a, b in zip(losses, expected))), ad.is_chief
+
+
+def refusals():
+    refused = comparing.refused
+    model = nn.Linear(4, 1)
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    mse = lambda m, x, y: functional.mse_loss(m(x), y)
+    alone = lambda: autodist.AutoDist("local:1", builder="PS")
+    other = type("Other", (dict,), {})(x=x)
+    other.mask = x
+    refused("example_batch.mask is a tensor beside the items", alone().distribute, model,
+            lambda m, b: m(b["x"]).sum(), "sgd", other)
+    refused("is a SyncBatchNorm", alone().distribute, nn.Sequential(nn.SyncBatchNorm(4)),
+            lambda m, x: m(x).sum(), "sgd", (x,))
+    optimizer = torch.optim.Adam(model.parameters())
+    step = alone().distribute(model, mse, optimizer, (x, y))
+    step.keep("optimizer", optimizer)
+    step(x, y)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        step.save(sys.argv[2] + ".saved")  # asks for the options, which are what is kept
+        assert not told, [str(each.message) for each in told]
+        state = optimizer.state_dict()
+        optimizer.state_dict()
+    assert len(told) == 1 and "state_dict() has the options alone" in str(told[0].message), told
+    state["state"] = {0: {"step": torch.tensor(1.0)}}
+    refused("has the state that it goes on with", optimizer.load_state_dict, state)
+    if hasattr(optimizer, "register_step_post_hook"):
+        hook = optimizer.register_step_post_hook(lambda *_: None)
+        refused("it has a step_post_hook", step, x, y)
+        hook.remove()
+    step.finish()
+    refused("has trained already", alone().distribute, model, mse, optimizer, (x, y))
+    other = nn.Linear(4, 1)
+    nadam = torch.optim.NAdam(other.parameters())
+    with alone().distribute(other, mse, nadam, (x, y)) as step:
+        step(x, y)
+        nadam.param_groups[0]["betas"] = (0.8, 0.999)
+        refused("NAdam's betas and momentum_decay have changed", step, x, y)
+        nadam.param_groups[0]["betas"] = (0.9, 0.999)
+    late_changes(alone)
+    return 0.0
+
+
+class Tempered(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 1)
+        self.temperature = 1.0
+        self.seen = 0
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, x):
+        return self.head(self.body(x)) * self.temperature * self.scale
+
+
+def late_changes(alone):
+    """Behind the steps that are compared anyway."""
+    refused = comparing.refused
+    model, (x, y) = Tempered(), (torch.randn(8, 4), torch.randn(8, 1))
+    mse = lambda m, x, y: functional.mse_loss(m(x), y)
+    with alone().distribute(model, mse, "sgd:lr=0.001", (x, y)) as step:
+        for model.seen in range(30):  # changes nothing of the step
+            step(x, y)
+        model.scale = torch.full((1,), 3.0)  # another tensor: its values are taken
+        with torch.no_grad():
+            expected = mse(model, x, y).item()
+        assert abs(float(step(x, y)) - expected) < 1e-5 * expected, (float(step.local_loss), expected)
+        head, model.head = model.head, nn.Linear(4, 1)
+        refused("'head' is another module than when the step was captured", step, x, y)
+        model.head = head
+        model.body.weight.requires_grad_(False)
+        refused("'body.weight' was trained when the step was captured", step, x, y)
+        model.body.weight.requires_grad_(True)
+        model.temperature = 2.0
+        refused(["no longer does what was captured", "model.temperature was 1.0 and is 2.0"],
+                lambda: [step(x, y) for _ in range(200_000)])
+
+
+def main(what, out):
+    if what == "refusals":
+        torch.save(refusals(), out)
+        return
+    difference, is_chief = trains(what)
+    if is_chief:
+        torch.save(difference, out)
+
+
+main(*sys.argv[1:])
