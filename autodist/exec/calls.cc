@@ -255,7 +255,8 @@ std::string Calls::where(std::uint32_t rank) const {
   return fmt::format("rank {}, which is in {} at step {}", rank, name_of(call), position->step);
 }
 
-std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) const {
+std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) {
+  std::vector<std::uint32_t> awaited;
   std::vector<std::string> ranks;
   std::uint64_t least = step;
   for (const std::uint32_t rank : others()) {
@@ -263,12 +264,17 @@ std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) const {
     if (!position || position->step > least) continue;
     // What it has begun, and not what it has done; a rank in its own code has done all of it.
     if (position->step == step && call_at(*position) != Call::kStep) continue;
-    if (position->step < least) ranks.clear();
+    if (position->step < least) {
+      ranks.clear();
+      awaited.clear();
+    }
     least = position->step;
     ranks.push_back(where(rank));
+    awaited.push_back(rank);
   }
   const std::string whom = fmt::format("{}", fmt::join(ranks, ", "));
-  if (says && peers_.say && !ranks.empty()) {
+  if (says && peers_.say && !ranks.empty() && awaited != said_to_await_) {
+    said_to_await_ = awaited;
     peers_.say(fmt::format("rank {} waits in step {} for {}", self_, step + 1, whom));
   }
   return whom;

@@ -111,8 +111,9 @@ class Calls {
             const std::function<std::vector<std::uint32_t>()>& missing) AD_UNCHECKED_THREADS;
 
   // By who waits in a step for a variable: "rank 1, which is at step 11 and in no call", the ranks
-  // that are furthest behind it, as far as is known; empty where none is. `says`: in a line, too.
-  std::string whom_a_step_awaits(std::uint64_t step, bool says) const;
+  // that are furthest behind it, as far as is known; empty where none is. `says`: in a line, too,
+  // unless the last one named the same ranks. By the compute thread.
+  std::string whom_a_step_awaits(std::uint64_t step, bool says);
 
   // save() at a rank. For the chief alone, where the checkpoint needs the others: true if they all
   // call it, too, after this step; false if none does, and then each of them knows `due` as one to
@@ -214,6 +215,7 @@ class Calls {
 
   // Of the compute thread.
   int depth_ = 0;
+  std::vector<std::uint32_t> said_to_await_;  // in a step
   bool wishes_for_the_end_ = false;
   Made current_;
   std::uint64_t ordinal_ = 0;  // of calls told of at this step

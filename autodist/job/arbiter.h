@@ -19,8 +19,8 @@ enum class GenerationEnd {
   kRefused,      // the same again would be refused again: arguments, files, a plan, a loss
 };
 
-// Of a rank 0 that ended with this exit code, or by this signal: by one that asks a process to end,
-// somebody wanted it so.
+// Of the rank because of which it ended, with this exit code, or by this signal: by one that asks a
+// process to end, somebody wanted it so.
 GenerationEnd end_of_exit(int code);
 GenerationEnd end_of_signal(int number);
 

@@ -17,6 +17,7 @@
 #include <future>
 #include <utility>
 
+#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
 #include "autodist/job/subprocess.h"
@@ -341,20 +342,24 @@ std::optional<std::string> StartedRanks::failure() {
   return std::nullopt;
 }
 
-int StartedRanks::cause(Seconds limit) {
+StartedRanks::Cause StartedRanks::cause(Seconds limit) {
   constexpr int kBecauseOfAnother = static_cast<int>(ErrorCode::kPeersLost);
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
   while (true) {
     reap();
-    int status = 0;
+    const Child* bad = nullptr;
+    bool is_its_own = false;
     bool all_ended = true;
     for (const Child& child : children_) {
       all_ended = all_ended && child.ended;
-      if (!child.ended || child.status == 0) continue;
-      status = child.status;
-      if (WIFSIGNALED(status) || WEXITSTATUS(status) != kBecauseOfAnother) return status;
+      if (!child.ended || child.status == 0 || is_its_own) continue;
+      bad = &child;
+      is_its_own = WIFSIGNALED(child.status) || WEXITSTATUS(child.status) != kBecauseOfAnother;
     }
-    if (all_ended || std::chrono::steady_clock::now() > end) return status;
+    AD_CHECK(bad != nullptr) << "no rank ended badly";
+    if (is_its_own || all_ended || std::chrono::steady_clock::now() > end) {
+      return {account(*bad), bad->status};
+    }
     std::this_thread::sleep_for(kPollChild);
   }
 }

@@ -76,10 +76,14 @@ class StartedRanks {
   // The first rank that ended badly, and what it wrote last: "rank 1 (pid 4711) ended with exit
   // code 1; its last line: KeyError: 'x'". Blocks no longer than its last line takes.
   std::optional<std::string> failure();
-  // Behind a failure(): the wait status of the rank that ended for a reason of its own. The others
-  // end because of that one, with kPeersLost, and may be faster: waits for it no longer than
-  // `limit`; where there is none, that of one of them.
-  int cause(Seconds limit);
+  struct Cause {
+    std::string account;  // as failure()
+    int status;           // as waitpid() gives it
+  };
+  // Behind a failure(): of the rank that ended for a reason of its own. The others end because of
+  // that one, with kPeersLost, and may be faster: waits for it no longer than `limit`; where there
+  // is none, of one of them.
+  Cause cause(Seconds limit);
   // The other machines whose rank ended because they lack something (Error(kEnvironment)).
   std::vector<std::string> lacking();
   // As failure(), of a rank that ended at all, where it is too early for that.

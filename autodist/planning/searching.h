@@ -54,9 +54,9 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request);
 
 struct SearchedPlan {
-  search::Found found;         // nothing where no replica can have the whole graph
-  std::string name;            // of the candidate that was taken
-  std::string placed_because;  // empty: the ops were not placed
+  search::Found found;             // nothing where no replica can have the whole graph
+  std::string name;                // of the candidate that was taken
+  std::string placed_because;      // empty: the ops were not placed
   std::string not_placed_because;  // where none was found that is faster
   // One that is faster than this plan (SearchRequest::placing_share).
   std::optional<PlacedPlan> placement;

@@ -189,12 +189,13 @@ std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t
 // Throws Error(kUsage) where none of the strategy's variables is one of the graph's.
 void check_is_of(const Strategy& strategy, const ir::Graph& graph, const std::string& where);
 
-// Throws as check_is_of(), and Error(kUsage or kInfeasible) for the first thing that does not fit, naming the node: a
-// variable that the graph lacks (nearest name given) or that the strategy lacks, more shards than
-// rows, a partitioner of another rank, shards that do not match the partitioner, a sparse variable
-// split off axis 0, a destination or replica that is no device of the cluster, staleness without
-// sync, two nodes of one name, a placement whose devices are not the replicas, shares of a batch
-// that are not one for every replica, below 1, or of a batch that cannot be split.
+// Throws as check_is_of(), and Error(kUsage or kInfeasible) for the first thing that does not fit,
+// naming the node: a variable that the graph lacks (nearest name given) or that the strategy lacks,
+// more shards than rows, a partitioner of another rank, shards that do not match the partitioner, a
+// sparse variable split off axis 0, a destination or replica that is no device of the cluster,
+// staleness without sync, two nodes of one name, a placement whose devices are not the replicas,
+// shares of a batch that are not one for every replica, below 1, or of a batch that cannot be
+// split.
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where);
 

@@ -84,13 +84,14 @@ def _labels_are_smoothed_at_one_size():
 
 @contextlib.contextmanager
 def _classes_are_compared():
-    """libtorch's own `one_hot` reads the largest class on the host, to see that it is one."""
+    """libtorch's own `one_hot` reads the largest class on the host, to see that it is one. A label that
+    is none has a row of zeros here."""
     own = functional.one_hot
 
     @functools.wraps(own)
     def one_hot(tensor, num_classes=-1):
-        if num_classes <= 0:
-            return own(tensor, num_classes)  # which is not known before the values are
+        if num_classes <= 0 or tensor.dtype != torch.int64:
+            return own(tensor, num_classes)  # not known before the values are, or refused
         return tensor.unsqueeze(-1).eq(torch.arange(num_classes, device=tensor.device)).long()
 
     functional.one_hot = one_hot

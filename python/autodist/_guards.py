@@ -8,6 +8,7 @@ and has the state. So the functions that clip gradients, and ``step``, ``state_d
 import contextlib
 import functools
 import sys
+import threading
 import warnings
 import weakref
 
@@ -29,8 +30,14 @@ _STATE = ("the session that trained its parameters has the momenta and what else
 
 _live = weakref.WeakSet()
 _stateless = weakref.WeakSet()  # optimizers whose state a session has, or had
-_warned = weakref.WeakSet()
-_asks_for_options = False
+_warned = weakref.WeakKeyDictionary()  # of what was said of an optimizer
+
+
+class _Asking(threading.local):
+    options = False  # alone, by this thread
+
+
+_asking = _Asking()
 _MARK = "_autodist_guards"
 
 
@@ -90,24 +97,24 @@ def is_stateless(optimizer):
 @contextlib.contextmanager
 def options_alone():
     """While a state_dict() is asked for that need not have more."""
-    global _asks_for_options
-    _asks_for_options = True
+    _asking.options = True
     try:
         yield
     finally:
-        _asks_for_options = False
+        _asking.options = False
 
 
-def _warn_of_state(optimizer, what):
-    if is_stateless(optimizer) and not _asks_for_options and optimizer not in _warned:
-        _warned.add(optimizer)
+def warn_of_state(optimizer, what):
+    """Once for each `what`, where a session has, or had, the state that the optimizer lacks."""
+    if is_stateless(optimizer) and not _asking.options and what not in _warned.setdefault(optimizer, set()):
+        _warned[optimizer].add(what)
         warnings.warn(f"{what}: {_STATE}", stacklevel=3)
 
 
 def _guarded_state_dict(function):
     @functools.wraps(function)
     def state_dict(self, *arguments, **keywords):
-        _warn_of_state(self, "optimizer.state_dict() has the options alone")
+        warn_of_state(self, "optimizer.state_dict() has the options alone")
         return function(self, *arguments, **keywords)
 
     return state_dict
@@ -130,13 +137,13 @@ def _guarded_load(function):
 def _guarded_step(function):
     @functools.wraps(function)
     def step(self, *arguments, **keywords):
-        _warn_of_state(self, "optimizer.step() begins with a state of its own")
         if _live:
             _refuse(
                 f"optimizer: {type(self).__name__}.step()",
                 [tensor for group in self.param_groups for tensor in group["params"]],
                 "has updated it when its own step returns: leave this call out.",
             )
+        warn_of_state(self, "optimizer.step() begins with a state of its own")
         return function(self, *arguments, **keywords)
 
     return step

@@ -18,10 +18,13 @@ def _is_plain(value):
     return isinstance(value, _PLAIN)
 
 
-def _number(value):
-    """Of a tensor without dimensions on the host, its value: a capture reads it like a number."""
-    is_one = isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu"
-    return value.item() if is_one else value
+def _number(value, of_model):
+    """Of a tensor without dimensions on the host, its value: a capture reads it like a number, unless
+    it is the model's."""
+    if not isinstance(value, torch.Tensor) or id(value) in of_model:
+        return value
+    is_one = value.dim() == 0 and value.device.type == "cpu" and value.layout == torch.strided
+    return value.detach().numpy().item() if is_one and value.dtype != torch.bfloat16 else value
 
 
 def _written(value):
@@ -63,7 +66,9 @@ def snapshot(model, loss_fn):
                 found[f"model.{prefix}{key}"] = value
     if loss_fn is not None:
         found.update(_variables_of(loss_fn))
-    return {name: _written(_number(value)) for name, value in found.items() if _is_plain(_number(value))}
+    of_model = {id(each) for table in (model.parameters(), model.buffers()) for each in table}
+    numbers = {name: _number(value, of_model) for name, value in found.items()}
+    return {name: _written(value) for name, value in numbers.items() if _is_plain(value)}
 
 
 def changes(before, now):

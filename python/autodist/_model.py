@@ -95,7 +95,7 @@ class Step:
             raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")
         model = as_written(model)
         for path, module in model.named_modules():
-            if isinstance(module, torch.nn.SyncBatchNorm) and module.training:
+            if isinstance(module, torch.nn.SyncBatchNorm) and module.training and not evaluates:
                 raise UsageError(
                     f"model: '{path}' is a SyncBatchNorm, and replicas have statistics of their own. "
                     "Take torch.nn.BatchNorm1d, 2d or 3d, or a norm without statistics of the batch."
@@ -126,11 +126,7 @@ class Step:
         self._modes = {
             module: module.training and not evaluates for module in model.modules()
         }
-        self._children = [
-            (parent, name, child)
-            for parent in model.modules()
-            for name, child in parent._modules.items()
-        ]
+        self._children = {}  # {path: module} as the step was called last
         # Where a module keeps each buffer: forward may put another tensor there.
         self._places = [
             (module, name, buffer)
@@ -219,32 +215,34 @@ class Step:
                 f"loss_fn: the loss of a {type(result).__name__} is computed when it is asked for, and "
                 "no field of it. Make it a field, or return (loss, …)."
             )
-        self._keep_buffers()
+        self._keep_buffers("the step replaces a buffer")
+        if not self._children:
+            self._children = dict(self.model.named_modules())
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
+
+    def take_buffers(self):
+        """Before a step: the values of buffers that were assigned anew between the steps."""
+        for module, name, buffer in self._places:
+            if module._buffers.get(name) is not buffer:
+                return self._keep_buffers("a buffer was assigned anew")
+        return None
 
     def changed(self):
         """Before a step, now and then: whether the host has something else than when this was last
-        asked, so that the step may be another one. Takes a hundredth of the time.
-
-        Raises
-        ------
-        UsageError
-            For a module that was put in the place of another one.
-        """
-        for parent, name, child in self._children:
-            if parent._modules.get(name) is not child:
-                raise UsageError(
-                    f"model: '{name}' is another module than when the step was captured, which goes on "
-                    "with the old one. Distribute the model as it shall be."
-                )
-        self._keep_buffers()
+        asked, so that the step may be another one. Takes a hundredth of the time."""
         begun = time.perf_counter()
         if begun < self._look_at or self._before is None:
             return False
-        now = _host_state.snapshot(self.model, self.loss_fn)
-        before, self._seen = self._seen or self._before, now
+        now = (_host_state.snapshot(self.model, self.loss_fn), self._replaced())
+        before, self._seen = self._seen or (self._before, ""), now
         self.pause(time.perf_counter() - begun)
         return now != before
+
+    def _replaced(self):
+        """A sentence about the first module that was put in another one's place; '' for none."""
+        now = dict(self.model.named_modules())
+        path = next((path for path, module in self._children.items() if now.get(path) is not module), None)
+        return "" if path is None else f"The module '{path}' was replaced. "
 
     def pause(self, took):
         """After a look that took so many seconds."""
@@ -253,7 +251,7 @@ class Step:
     def host_changes(self):
         """A sentence about what the host has changed since the first call; '' if nothing."""
         now = _host_state.snapshot(self.model, self.loss_fn)
-        return _host_state.changes(self._before or now, now)
+        return self._replaced() + _host_state.changes(self._before or now, now)
 
     @property
     def returns_more(self):
@@ -282,7 +280,7 @@ class Step:
             raise UsageError("export: forward must return a tensor, or a tuple of tensors")
         return list(result)
 
-    def _keep_buffers(self):
+    def _keep_buffers(self, what):
         """`self.count = self.count + 1` makes a new tensor; the job knows the old one."""
         for module, name, buffer in self._places:
             now = module._buffers.get(name)
@@ -290,8 +288,8 @@ class Step:
                 continue
             if now is None or now.shape != buffer.shape or now.dtype != buffer.dtype:
                 raise UsageError(
-                    f"the step replaces the buffer '{name}' by one of another shape or type. Write "
-                    "new values into it (copy_())."
+                    f"{what}: '{name}' has another shape or type now. Write new values into it "
+                    "(copy_())."
                 )
             with torch.no_grad():
                 buffer.copy_(now)

@@ -352,7 +352,9 @@ def text_of(optimizer, parameters):
             f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
             f"{', '.join(sorted(_RULES))}."
         )
-    if _has_trained(optimizer) or _guards.is_stateless(optimizer):
+    _guards.warn_of_state(optimizer, "optimizer: another session has trained with it, and this one "
+                                     "begins anew unless resume() loads a state")
+    if _has_trained(optimizer):
         raise UsageError(
             f"optimizer: this {kind} has trained already, and its state cannot be taken over. Give "
             "a new one."

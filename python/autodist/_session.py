@@ -29,7 +29,9 @@ class Session:
         trained = of_names(step.parameters, step.trains)
         self._optimizer = Followed(optimizer, trained)
         self._looks = looks  # whether the host still has what was captured
-        self._required = [(name, tensor, tensor.requires_grad) for name, tensor in trained]
+        # What the step trains, or does not, of what it could.
+        self._required = [] if optimizer is None else [
+            (name, tensor, tensor.requires_grad) for name, tensor in trained]
         self._compares = False  # the step that runs, with what the model does now
         self._rate = None  # of the last step, where the optimizer says it
         self._guard = Guard(trained)
@@ -91,33 +93,33 @@ class Session:
 
     def _look(self):
         """What a replay would not notice: a step that may have become another one is compared."""
-        if not self._looks:
-            return
         for name, tensor, required in self._required:
             if tensor.requires_grad != required:
-                frozen = "trained" if required else "frozen"
+                was, what = ("trained", "frozen") if required else ("frozen", "trained")
                 raise UsageError(
-                    f"'{name}' was {frozen} when the step was captured, and is not any more: the step "
+                    f"'{name}' was {was} when the step was captured, and is to be {what} now: the step "
                     "goes on as it was. Distribute the model as it shall be, or set its group's lr to 0."
                 )
-        self._compares = self._step.changed()
-        if self._compares and self._first_loss is not None:
+        self._step.take_buffers()
+        self._compares = self._looks and self._first_loss is not None and self._step.changed()
+        if self._compares:
             self._handle.verify_next()
 
     def _stepped(self, run, batch, what):
         tensors = self._step.fitting(batch, what)
         self._begin_step()
-        begun = time.perf_counter()
         self._run(run, tensors)
-        if self._compares:
-            self._step.pause(time.perf_counter() - begun)
         self._end_step()
         return self._step.result(Loss(self._handle.job_loss()), self._others())
 
     def _run(self, run, *arguments):
+        begun = time.perf_counter()
         try:
             with self._settler.step():
-                return run(*arguments)
+                result = run(*arguments)
+            if self._compares:
+                self._step.pause(time.perf_counter() - begun)
+            return result
         except PeersLostError:
             _signals.heed_early()
             raise

@@ -9,6 +9,7 @@ import collections.abc
 import copy
 import dataclasses
 import functools
+import inspect
 
 import torch
 
@@ -51,20 +52,33 @@ def _is_cached(value, name):
     return isinstance(getattr(type(value), name, None), functools.cached_property)
 
 
-def _is_derived(container, names):
-    """Whether a dataclass makes further attributes of its fields when it is made."""
-    return (
-        dataclasses.is_dataclass(container)
-        and hasattr(container, "__post_init__")
-        and any(name not in names for name in _attributes(container))
-    )
+def _derives(container):
+    """Whether a dataclass may make further attributes of its fields when it is made, and of nothing
+    else."""
+    kind = type(container)
+    if not dataclasses.is_dataclass(kind) or not hasattr(kind, "__post_init__"):
+        return False
+    parameters = list(inspect.signature(kind.__init__).parameters)[1:]
+    return parameters == [each.name for each in dataclasses.fields(kind) if each.init]
+
+
+def _derived(value, items):
+    """The attributes that a dataclass with these fields makes of them; None where it does not."""
+    if not _derives(value):
+        return None
+    try:
+        made = type(value)(**{key: child for key, child in items.items()
+                              if key in inspect.signature(type(value).__init__).parameters})
+    except Exception:  # the user's own checks, of what is no example
+        return None
+    if any(getattr(made, key) is not child for key, child in items.items()):
+        return None  # it changes what it is given
+    return {name: held for name, held in _attributes(made).items() if name not in items}
 
 
 def _beside(value, children):
     """The name of an attribute with a tensor that a rebuilt container would have from its example."""
     items = {key: child for _, key, child in children}
-    if _is_derived(value, items):
-        return None
     own = {id(each) for child in items.values() for each in _tensors(child)}
     for name, held in _attributes(value).items():
         if held is items.get(name) or _is_cached(value, name):
@@ -72,7 +86,9 @@ def _beside(value, children):
         # A container of the items is where they lie, as UserDict's.
         lies_there = not isinstance(held, torch.Tensor) and all(id(each) in own for each in _tensors(held))
         if _tensors(held) and not lies_there:
-            return name
+            derived = _derived(value, items)
+            if derived is None or name not in derived:
+                return name
     return None
 
 
@@ -133,7 +149,8 @@ class Structure:
         if isinstance(value, collections.abc.Mapping):
             return _filled(value, [(key, None) for key in value])
         emptied = copy.copy(value)
-        for name in _attributes(emptied):
+        fields = [each.name for each in dataclasses.fields(value)]
+        for name in {*fields, *(key for key, held in _attributes(value).items() if _tensors(held))}:
             object.__setattr__(emptied, name, None)
         return emptied
 
@@ -205,26 +222,25 @@ def _filled(container, items):
     if isinstance(container, collections.abc.Mapping):
         if not isinstance(container, collections.abc.MutableMapping):
             return dict(items)
+        held = _attributes(container)
+        mirrored = [key for key, _ in items if key in held and held[key] is container[key]]
         filled = copy.copy(container)
         for key, value in items:
             filled[key] = value
         if getattr(container, "__dict__", None) is container:
             filled.__dict__ = filled
-    elif _is_derived(container, dict(items)):
-        first = {each.name for each in dataclasses.fields(container) if each.init}
-        filled = type(container)(**{key: value for key, value in items if key in first})
-        items = [(key, value) for key, value in items if key not in first]
-        for key, value in items:
-            object.__setattr__(filled, key, value)
-        return filled
+        for key in mirrored:
+            _attributes(filled)[key] = filled[key]
     else:
         filled = copy.copy(container)
         for key, value in items:
             object.__setattr__(filled, key, value)  # a frozen one, too
+        missing = {name for name, held in _attributes(filled).items()
+                   if held is None and name not in dict(items)}
+        derived = _derived(filled, dict(items)) if missing else None
+        for name in missing & set(derived or ()):
+            object.__setattr__(filled, name, derived[name])
     attributes = _attributes(filled)
-    for key, value in items:
-        if key in attributes:
-            attributes[key] = value
     for name in [each for each in attributes if _is_cached(filled, each)]:
         del attributes[name]
     return filled

@@ -39,6 +39,9 @@ class Supervised:
         if command is None:
             raise UsageError(f"restarts={self.restarts}: the program is started again, and there is "
                              "none (interactive, notebook, standard input). Write it to a file.")
+        if self.min_ranks and not specification:
+            raise UsageError(f"min_ranks={self.min_ranks}: of a cluster, and none is named. Name it, or "
+                             "leave min_ranks out.")
         words = ["supervise", "--restarts", str(self.restarts)]
         words += ["--cluster", specification] if specification else []
         words += ["--devices", "cpu"] if cpu_only else []

@@ -3,6 +3,7 @@ scheduler, batches with attributes, classes as one-hot rows, `functional_call`; 
 optimizer whose state a session has. Compared with plain PyTorch.
 """
 
+import collections
 import dataclasses
 import functools
 import sys
@@ -164,7 +165,12 @@ def refusals():
         refused("it has a step_post_hook", step, x, y)
         hook.remove()
     step.finish()
-    refused("has trained already", alone().distribute, model, mse, optimizer, (x, y))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with alone().distribute(model, mse, optimizer, (x, y)) as step:
+            step(x, y)
+    assert len(told) == 1 and "this one begins anew unless resume() loads a state" in str(told[0].message), told
+    odd_batches(alone)
     other = nn.Linear(4, 1)
     nadam = torch.optim.NAdam(other.parameters())
     with alone().distribute(other, mse, nadam, (x, y)) as step:
@@ -174,6 +180,53 @@ def refusals():
         nadam.param_groups[0]["betas"] = (0.9, 0.999)
     late_changes(alone)
     return 0.0
+
+
+@dataclasses.dataclass
+class Scaled:
+    """It changes what it is given, and is never made anew."""
+
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def __post_init__(self):
+        self.x = 10 * self.x
+        self.rows = len(self.x)
+
+
+def odd_batches(alone):
+    """What is beside tensors stays; what a session does not train may be frozen; a scalar of the model's may
+    be read from outside."""
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    model = nn.Linear(4, 1)
+    losses = {}
+    batches = {"scaled": Scaled(x, y), "user": collections.UserDict(data=x, target=y)}
+    batches["scaled"].factor = 2.0
+    for what, batch in batches.items():
+        def loss_fn(m, b):
+            if isinstance(b, Scaled):
+                return functional.mse_loss(m(b.x) * b.factor, b.y) / b.rows
+            return functional.mse_loss(m(b["data"]), b["target"])
+
+        with torch.no_grad():
+            expected = loss_fn(model, batch).item()
+        with alone().distribute(model, loss_fn, "sgd:lr=0", batch) as step:
+            losses[what] = float(step(batch))
+        assert abs(losses[what] - expected) < 1e-5 * expected, (what, losses[what], expected)
+    scale = nn.Parameter(torch.tensor(1.0))
+    model = nn.ModuleDict({"body": nn.Linear(4, 1)})
+    model.scale = scale
+    steps = alone().distribute_steps(
+        train=autodist.TrainingStep(model, lambda m, x, y: functional.mse_loss(m["body"](x), y) * scale,
+                                    torch.optim.SGD(model.parameters(), lr=0.1), (x, y)),
+        look=autodist.TrainingStep(model, lambda m, x, y: functional.mse_loss(m["body"](x), y), None, (x, y)))
+    with steps:
+        for _ in range(30):
+            steps["train"](x, y)
+        model.requires_grad_(False)
+        steps["look"](x, y)
+        model.requires_grad_(True)
+        steps["train"](x, y)
 
 
 class Tempered(nn.Module):
@@ -202,7 +255,8 @@ def late_changes(alone):
             expected = mse(model, x, y).item()
         assert abs(float(step(x, y)) - expected) < 1e-5 * expected, (float(step.local_loss), expected)
         head, model.head = model.head, nn.Linear(4, 1)
-        refused("'head' is another module than when the step was captured", step, x, y)
+        refused(["no longer does what was captured", "The module 'head' was replaced"],
+                lambda: [step(x, y) for _ in range(200_000)])
         model.head = head
         model.body.weight.requires_grad_(False)
         refused("'body.weight' was trained when the step was captured", step, x, y)

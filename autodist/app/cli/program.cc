@@ -83,17 +83,20 @@ void refuse_empty_values(const CLI::App& verb) {
   }
 }
 
-// Also where a file is appended to: a line of a log in a trace ends both.
+// What is read before it is written anew, as a strategy, may be the same file.
 void expect_files_apart(const CLI::App& verb) {
   const std::set<std::string> writing{"--output", "--report",         "--trace",
                                       "--log",    "--write-strategy", "--write-plans"};
+  const std::set<std::string> reading{"graph", "inputs", "predicted", "measured", "--predicted"};
+  const std::string& name = verb.get_name();
+  if (name == "run" || name == "supervise" || name == "chaos") return;  // another program's words
   std::vector<NamedFile> written;
   std::vector<NamedFile> read;
   for (const CLI::Option* option : verb.get_options()) {
-    if (option->get_type_name() != "TEXT") continue;
-    const std::string name = option->get_name();
-    auto& files = writing.count(name) > 0 ? written : read;
-    for (const std::string& value : option->results()) files.push_back({name, value});
+    for (const std::string& value : option->results()) {
+      if (writing.count(option->get_name()) > 0) written.push_back({option->get_name(), value});
+      if (reading.count(option->get_name()) > 0) read.push_back({option->get_name(), value});
+    }
   }
   expect_apart(written, read);
 }

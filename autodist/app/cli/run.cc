@@ -193,9 +193,9 @@ class Generation {
 // How the rank ended because of which a generation did.
 class BadEnd : public Error {
  public:
-  // `status` as waitpid() gives it.
-  BadEnd(const std::string& account, int status)
-      : Error(code_of(end_of(status), status), account), end_(end_of(status)) {}
+  explicit BadEnd(const job::StartedRanks::Cause& cause)
+      : Error(code_of(end_of(cause.status), cause.status), cause.account),
+        end_(end_of(cause.status)) {}
   [[nodiscard]] job::GenerationEnd end() const { return end_; }
 
  private:
@@ -223,7 +223,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
       ranks.kill(0);  // a halted one heeds nothing else
       throw Error(ErrorCode::kPeersLost, *silence);
     }
-    if (const auto bad = ranks.failure(); bad && !told_at) throw BadEnd(*bad, ranks.cause(kCause));
+    if (ranks.failure() && !told_at) throw BadEnd(ranks.cause(kCause));
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
       told_at = Clock::now();
       ranks.stop();
@@ -237,7 +237,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   const auto bad = ranks.failure();
-  if (bad && !told_at) throw BadEnd(*bad, ranks.cause(kCause));
+  if (bad && !told_at) throw BadEnd(ranks.cause(kCause));
   return bad ? kInterrupted : 0;
 }
 

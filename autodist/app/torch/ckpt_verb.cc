@@ -59,9 +59,13 @@ std::vector<Found> found_in(exec::FileSystem& files, const std::string& path) {
 int list(exec::FileSystem& files, const std::string& path, Console& console) {
   const std::vector<Found> found = found_in(files, path);
   if (console.json) {
-    std::vector<std::int64_t> steps;
-    for (const Found& each : found) steps.push_back(each.step);
-    console.out << Json{{"directory", path}, {"steps", steps}}.dump() << "\n";
+    Json steps = Json::array();
+    Json paths = Json::array();
+    for (const Found& each : found) {
+      steps.push_back(each.step);
+      paths.push_back(each.folder);
+    }
+    console.out << Json{{"directory", path}, {"steps", steps}, {"paths", paths}}.dump() << "\n";
     return 0;
   }
   for (const Found& each : found) console.out << each.folder << "\n";

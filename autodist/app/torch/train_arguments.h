@@ -21,7 +21,7 @@ struct TrainArguments {
   std::string optimizer = "adam:lr=1e-3";
   std::string resume;
   std::string trace;
-  JobOptions job;                           // but for what `plan` and `model` say
+  JobOptions job;                    // but for what `plan` and `model` say
   Supervised supervised{kRestarts};  // checked here; the process above has read it
   TrainingOptions training;
   bool batch_is_given = false;  // by --batch

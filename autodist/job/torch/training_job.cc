@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/base/text.h"
 #include "autodist/base/job_ended.h"
+#include "autodist/base/text.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/make_collectives.h"

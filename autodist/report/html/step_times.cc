@@ -215,6 +215,7 @@ RankTimes mean_of(const std::vector<RankTimes>& ranks) {
     mean.waiting += each.waiting * share;
     mean.handing_over += each.handing_over * share;
     mean.between += each.between * share;
+    mean.owning += each.owning * share;
   }
   return mean;
 }

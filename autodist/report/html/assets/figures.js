@@ -171,12 +171,13 @@ function differingPart(data) {
 function sweepVerdict(sweep) {
   const first = sweep.predictions[0];
   const fastest = fastestOf(sweep);
-  const efficient = fastestOf({predictions: sweep.predictions.filter((each) => each.efficiency >= 0.8)});
   const of = (each) => `${sweep.varies}=${each.value}`;
+  const machines = sweep.varies === "nodes" ? sweep.predictions.filter((each) => each.efficiency >= 0.8) : [];
+  const efficient = machines.length > 0 ? fastestOf({predictions: machines}) : fastest;
   return element("div", {class: "verdict"}, element("h2", {}, `Predicted: ${of(fastest)} is the fastest`),
     element("p", {}, sweepGain(sweep)),
-    todo(efficient === fastest ? `Take ${of(fastest)}: a replica keeps ${shareText(fastest.efficiency)} of what it does with ${of(first)}.` :
-      `Take ${of(efficient)} where machines are dear: of the values with which a replica keeps 80 % of what it does with ${of(first)}, it is the fastest. With ${of(fastest)} it keeps ${shareText(fastest.efficiency)}.`));
+    todo(efficient === fastest ? `Plan for ${of(fastest)}: autodist plan, with that in the cluster file, or in what is captured.` :
+      `Take ${of(efficient)} where machines are dear: of those with which a replica keeps 80 % of what it does with ${of(first)}, it is the fastest. With ${of(fastest)} it keeps ${shareText(fastest.efficiency)}.`));
 }
 
 function todo(text) {
