@@ -47,10 +47,13 @@ def a_standby_takes_over(autodist, folder):
         clean = Training(autodist, place / "clean", "--json", "--save", place / "clean" / "saved", "--strategy", plan,
                          builder=builder, steps=steps)
         wanted = json.loads(clean.ended(0))
-        assert got["loss"] == wanted["loss"] and got["program_digest"] == wanted["program_digest"], (got, wanted)
-        assert state_of(job.saved, steps) == state_of(clean.saved, steps), name
+        assert got["program_digest"] == wanted["program_digest"], (got, wanted)
+        if wanted["reproducible"]:  # what a search finds may have all-reduces by a library
+            assert got["loss"] == wanted["loss"], (got, wanted)
+            assert state_of(job.saved, steps) == state_of(clean.saved, steps), name
         times = re.findall(r"training again (\S+ \S+) after the loss", job.said())
-        print(f"{name}: a standby takes over after {', '.join(times)}; the same bytes after step {steps}")
+        same = "the same bytes" if wanted["reproducible"] else "a plan that is not reproducible"
+        print(f"{name}: a standby takes over after {', '.join(times)}; {same} after step {steps}")
 
 
 def a_standby_that_ends_is_no_loss(autodist, folder):
