@@ -23,7 +23,7 @@ _CLIPPING = {
     "(AutoDist(update_rules=…)), or distribute(…, clip=MAX_NORM).",
 }
 _CLIPPING["clip_grad_norm"] = _CLIPPING["clip_grad_norm_"]  # its deprecated name
-_CLIPPING["clip_grads_with_norm_"] = _CLIPPING["clip_grad_norm_"]
+_CLIPPING["_clip_grads_with_norm_"] = _CLIPPING["clip_grad_norm_"]  # torch.nn.utils has it without "_"
 
 _STATE = ("the session that trained its parameters has the momenta and what else an optimizer "
           "keeps: session.save(FOLDER) writes them, session.resume(FOLDER) goes on from them")
@@ -73,7 +73,7 @@ def _guarded_clipping(function):
         if _live:
             parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             _refuse(
-                name,
+                name.lstrip("_"),
                 parameters,
                 f"clips its gradients itself: here there are none to be clipped. {_CLIPPING[name]}",
             )

@@ -158,6 +158,9 @@ def refusals():
         state = optimizer.state_dict()
         optimizer.state_dict()
     assert len(told) == 1 and "state_dict() has the options alone" in str(told[0].message), told
+    if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+        refused("clip_grads_with_norm_: a session of AutoDist trains 'weight'",
+                torch.nn.utils.clip_grads_with_norm_, model.parameters(), 1.0, torch.tensor(2.0))
     state["state"] = {0: {"step": torch.tensor(1.0)}}
     refused("has the state that it goes on with", optimizer.load_state_dict, state)
     if hasattr(optimizer, "register_step_post_hook"):
