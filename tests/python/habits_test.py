@@ -137,6 +137,7 @@ def trains(what):
 
 def refusals():
     refused = comparing.refused
+    torch.manual_seed(8)
     model = nn.Linear(4, 1)
     x, y = torch.randn(8, 4), torch.randn(8, 1)
     mse = lambda m, x, y: functional.mse_loss(m(x), y)
@@ -221,7 +222,7 @@ def odd_batches(alone):
     model.scale = scale
     steps = alone().distribute_steps(
         train=autodist.TrainingStep(model, lambda m, x, y: functional.mse_loss(m["body"](x), y) * scale,
-                                    torch.optim.SGD(model.parameters(), lr=0.1), (x, y)),
+                                    torch.optim.SGD(model.parameters(), lr=1e-4), (x, y)),
         look=autodist.TrainingStep(model, lambda m, x, y: functional.mse_loss(m["body"](x), y), None, (x, y)))
     with steps:
         for _ in range(30):
