@@ -14,7 +14,6 @@
 namespace autodist::exec {
 namespace {
 
-constexpr Seconds kPatience{3};                       // before a line says who is missing
 constexpr Seconds kLookAgain{1};                      // how often the others' places are read
 constexpr std::size_t kRemembered = 256;              // calls
 constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
@@ -323,7 +322,7 @@ void Calls::wait(MutexLock& lock, const std::function<std::vector<std::uint32_t>
     const Clock::time_point now = Clock::now();
     if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps || busy)
       moved = now;
-    if (!said && !busy && seconds(now - start) >= kPatience.value) {
+    if (!said && !busy && seconds(now - start) >= kSaysWhoAfter.value) {
       said = true;
       if (peers_.say) {
         peers_.say(fmt::format("rank {} waits {}", self_, waits_for(ranks)));

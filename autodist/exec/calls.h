@@ -26,6 +26,8 @@
 
 namespace autodist::exec {
 
+// That a rank waits for another one before a line says for which.
+inline constexpr Seconds kSaysWhoAfter{3};
 inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
 inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 

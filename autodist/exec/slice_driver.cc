@@ -8,6 +8,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/exec/calls.h"
 #include "autodist/exec/effects.h"
 #include "autodist/exec/factors.h"
 
@@ -131,8 +132,7 @@ void SliceDriver::await_settled(ir::VariableId variable, std::uint64_t step) {
 
 bool SliceDriver::hold(ir::VariableId variable, std::uint64_t step,
                        const std::function<std::string(bool gives_up)>& late) {
-  constexpr Seconds kPatience{3};
-  const Seconds patience = std::min(kPatience, limit_);
+  const Seconds patience = std::min(kSaysWhoAfter, limit_);
   bool was_open = false;
   {
     MutexLock lock(signal_);

@@ -240,6 +240,7 @@ class Followed:
         _, words = _RULES[self._kind]
         self._watched = [*words, *_OFF]
         self._names = {key: names[0] for key, names in _names_by_tensor(parameters).items()}
+        self._is_noted = False  # that a session has its state
         self._used = None  # names of parameters that the step gives a gradient
         self._held = self._tensors()
         self._last = self._values()
@@ -300,7 +301,9 @@ class Followed:
         if self._optimizer is not None:
             self._optimizer._step_count = getattr(self._optimizer, "_step_count", 0) + 1
             self._optimizer._opt_called = True
-            _guards.note_trained(self._optimizer)
+            if not self._is_noted:
+                self._is_noted = True
+                _guards.note_trained(self._optimizer)
 
 
 def clipped_text_of(optimizer, parameters, clip):

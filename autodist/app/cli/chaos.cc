@@ -21,7 +21,7 @@ struct ChaosArguments {
   std::vector<std::string> job;
 };
 
-// `train` or `run` takes this process's place, told of the faults.
+// The job's verb takes this process's place, told of the faults.
 int chaos(const ChaosArguments& arguments) {
   const std::string& verb = arguments.job.front();
   if (verb != "train" && verb != "run" && verb != "supervise") {

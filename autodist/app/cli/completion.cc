@@ -164,8 +164,8 @@ std::string man() {
   return text +
          ".SH OPTIONS\nEvery verb takes \\fB\\-\\-help\\fR, which lists its options, and "
          "all that answer \\fB\\-\\-json\\fR.\n.SH EXIT STATUS\n0 done; 2 usage; 3 environment; 4 "
-         "the plan is "
-         "infeasible; 5 peers were lost; 6 a checkpoint is bad; 7 authentication; 70 a defect of "
+         "the plan is infeasible; 5 peers were lost; 6 a checkpoint is bad; 7 authentication; 70 a "
+         "defect of "
          "AutoDist; 124 time\\-out; 130 interrupted.\n";
 }
 

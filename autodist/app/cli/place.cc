@@ -176,8 +176,7 @@ int place(const PlaceArguments& arguments, Console& console) {
   if (result.placement.empty()) {
     fail(ErrorCode::kInfeasible,
          "{}: '{}' has found no placement on {} devices: their memory is too little, or the graph "
-         "is "
-         "too large for this placer (place --help). Use more devices, or another placer.",
+         "is too large for this placer (place --help). Use more devices, or another placer.",
          graph.name, request.placer, devices.size());
   }
   if (result.stopped_by_clock) {

@@ -208,9 +208,10 @@ int supervise(const ChiefProgram& program, const Supervised& request) {
       if (end != job::GenerationEnd::kInOrder) {
         // Where the newest one is damaged, its folder has older ones.
         const bool is_damaged = code == static_cast<int>(ErrorCode::kCheckpoint);
-        const std::string newest = checkpoint().empty() || !is_damaged ? checkpoint() : folder;
+        const std::string newest = checkpoint();
         if (!newest.empty() && !interrupted) {
-          say_line(fmt::format("to go on from {}: {}", newest, program.going_on(newest)));
+          const std::string& sound = is_damaged ? folder : newest;
+          say_line(fmt::format("to go on from {}: {}", sound, program.going_on(sound)));
         }
       }
       return code;
