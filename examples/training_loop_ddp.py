@@ -66,3 +66,5 @@ for epoch in range(EPOCHS):
             break
 if chief:
     print(f"best accuracy {best:.2%}")
+del parallel  # it holds the process group, whose threads must end before Python does
+dist.destroy_process_group()
