@@ -14,10 +14,12 @@
 #include "autodist/base/digest_stream.h"
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
+#include "autodist/base/even_part.h"
 #include "autodist/base/file.h"
 #include "autodist/base/json_complaint.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/base/units.h"
 #include "tests/outcome_of.h"
 
@@ -61,6 +63,12 @@ class FileSizeLimit {
 
 void write_in_place(const std::string& path, const std::string& bytes) {
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << bytes;
+}
+
+TEST(EvenPart, TheFirstPartsTakeTheRest) {
+  EXPECT_EQ(even_part(7, 0, 3), (std::pair<std::int64_t, std::int64_t>{0, 3}));
+  EXPECT_EQ(even_part(7, 1, 3), (std::pair<std::int64_t, std::int64_t>{3, 5}));
+  EXPECT_EQ(even_part(7, 2, 3), (std::pair<std::int64_t, std::int64_t>{5, 7}));
 }
 
 TEST(Check, ThrowsWithFileConditionAndMessage) {
@@ -260,6 +268,20 @@ TEST(Numbers, AreAllOfATextAndTimesHaveAUnit) {
   for (const char* wrong : {"", "s", "10", "10h", "0s", "-1s", "nans", "infs", "1e9s", "1 s"}) {
     EXPECT_EQ(as_duration(wrong), std::nullopt) << wrong;
   }
+}
+
+TEST(Text, PartsAreThoseOfGetline) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(split("", ','), Parts());
+  EXPECT_EQ(split("a", ','), Parts({"a"}));
+  EXPECT_EQ(split("a,,b,", ','), Parts({"a", "", "b"}));
+  EXPECT_EQ(split(",", ','), Parts({""}));
+}
+
+TEST(Text, CharactersEndWhereTheNextOneBegins) {
+  EXPECT_EQ(end_of_characters("µs and more", 2), 3U);
+  EXPECT_EQ(end_of_characters("µs", 5), 3U);
+  EXPECT_EQ(end_of_characters("µs", 0), 0U);
 }
 
 TEST(Units, PrintForPeople) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace autodist {
 
@@ -25,6 +26,27 @@ inline bool is_text(std::string_view bytes) {
 // Columns that a line takes: one per character.
 inline std::size_t columns_of(std::string_view line) {
   return static_cast<std::size_t>(std::count_if(line.begin(), line.end(), begins_character));
+}
+
+// Where the first `count` characters of a text end; its size where it has fewer.
+inline std::size_t end_of_characters(std::string_view text, std::size_t count) {
+  std::size_t end = 0;
+  for (; end < text.size(); ++end) {
+    if (begins_character(text[end]) && count-- == 0) break;
+  }
+  return end;
+}
+
+// The parts between separators, as std::getline gives them: an empty text has none, and a separator
+// at the end begins none.
+inline std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find(separator), text.size());
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
 }
 
 // A sentence as a part of another one.

@@ -43,6 +43,9 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag, std::int64_t>;
 using Seconds = Quantity<struct SecondsTag, double>;
 
+// Rates of links are told in Gbit/s.
+inline constexpr double kBytesPerGigabit = 1e9 / 8;
+
 // "1.5 MiB", "12.3 ms": for people. Machines get the plain number with the unit in its name.
 std::string to_string(Bytes bytes);
 std::string to_string(Seconds seconds);

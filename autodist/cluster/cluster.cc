@@ -11,8 +11,10 @@
 namespace autodist::cluster {
 
 bool operator==(const DeviceFigures& a, const DeviceFigures& b) {
-  return std::tie(a.kind, a.tflops, a.memory, a.memory_bandwidth_bytes_per_s) ==
-         std::tie(b.kind, b.tflops, b.memory, b.memory_bandwidth_bytes_per_s);
+  return std::tie(a.kind, a.tflops, a.memory, a.memory_bandwidth_bytes_per_s, a.tf32_tflops,
+                  a.half_tflops) == std::tie(b.kind, b.tflops, b.memory,
+                                             b.memory_bandwidth_bytes_per_s, b.tf32_tflops,
+                                             b.half_tflops);
 }
 
 bool operator==(const Device& a, const Device& b) {
@@ -21,9 +23,9 @@ bool operator==(const Device& a, const Device& b) {
 
 bool operator==(const Node& a, const Node& b) {
   return std::tie(a.address, a.cpus, a.gpus, a.chief, a.ssh_config, a.role, a.slots,
-                  a.bandwidth_bytes_per_s, a.latency, a.intra_node_bytes_per_s) ==
+                  a.bandwidth_bytes_per_s, a.latency, a.intra_node_bytes_per_s, a.price_per_hour) ==
          std::tie(b.address, b.cpus, b.gpus, b.chief, b.ssh_config, b.role, b.slots,
-                  b.bandwidth_bytes_per_s, b.latency, b.intra_node_bytes_per_s);
+                  b.bandwidth_bytes_per_s, b.latency, b.intra_node_bytes_per_s, b.price_per_hour);
 }
 
 bool operator==(const SshConfig& a, const SshConfig& b) {
@@ -117,6 +119,16 @@ const Node& chief_of(const Cluster& cluster) {
                                   [](const Node& node) { return node.chief; });
   AD_CHECK(chief != cluster.nodes.end()) << "a parsed cluster has a chief";
   return *chief;
+}
+
+SlowestLink slowest_link(const Cluster& cluster) {
+  SlowestLink slowest;
+  for (const Node& node : cluster.nodes) {
+    const double rate = node.bandwidth_bytes_per_s;
+    slowest.bytes_per_s = slowest.bytes_per_s > 0 ? std::min(slowest.bytes_per_s, rate) : rate;
+    slowest.latency = std::max(slowest.latency, node.latency);
+  }
+  return slowest;
 }
 
 Digest shape_digest(const Cluster& cluster) {

@@ -21,6 +21,8 @@ struct DeviceFigures {
   double tflops = 0;
   Bytes memory;
   double memory_bandwidth_bytes_per_s = 0;
+  double tf32_tflops = 0;  // of dense products on matrix units; 0: not said
+  double half_tflops = 0;  // likewise, of 16-bit numbers of either kind
 
   friend bool operator==(const DeviceFigures&, const DeviceFigures&);
 };
@@ -124,6 +126,13 @@ std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only = false);
 std::vector<std::string> servers_of(const Cluster& cluster);
 
 const Node& chief_of(const Cluster& cluster);
+
+// The least bandwidth and the largest latency of all nodes; 0 without nodes.
+struct SlowestLink {
+  double bytes_per_s = 0;
+  Seconds latency;
+};
+SlowestLink slowest_link(const Cluster& cluster);
 
 // Of what shapes a plan: addresses, devices, roles, links; not ssh.
 Digest shape_digest(const Cluster& cluster);

@@ -14,9 +14,7 @@ std::vector<Node>::iterator at_address(std::vector<Node>& nodes, const std::stri
 }
 
 void remove_from_switches(std::vector<Switch>& switches, const std::string& address) {
-  for (Switch& each : switches) {
-    each.nodes.erase(std::remove(each.nodes.begin(), each.nodes.end(), address), each.nodes.end());
-  }
+  for (Switch& each : switches) std::erase(each.nodes, address);
 }
 
 void rename_in_switches(std::vector<Switch>& switches, const std::string& from,

@@ -88,10 +88,6 @@ Cluster with_first_as_chief(Cluster cluster, const std::string& where) {
   return cluster;
 }
 
-bool ends_with(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // A line "nodes:" of YAML. No line of a host file ends in a colon.
 bool has_key_nodes(const std::string& text) {
   std::istringstream lines(text);
@@ -145,19 +141,18 @@ Cluster parse_host_list(const std::string& text, const std::string& where) {
 }
 
 Cluster parse_cluster(const std::string& text, const std::string& name) {
-  if (ends_with(name, ".yml") || ends_with(name, ".yaml") || has_key_nodes(text)) {
+  if (name.ends_with(".yml") || name.ends_with(".yaml") || has_key_nodes(text)) {
     return parse_resource_spec(text, name);
   }
-  return ends_with(name, ".json") || is_json_list(text) ? parse_host_list(text, name)
-                                                        : parse_host_file(text, name);
+  return name.ends_with(".json") || is_json_list(text) ? parse_host_list(text, name)
+                                                       : parse_host_file(text, name);
 }
 
 Cluster read_cluster(const std::string& specification) {
   if (specification.rfind("local:", 0) == 0) return local(specification);
   if (!std::filesystem::exists(specification)) {
     fail(ErrorCode::kUsage,
-         "cluster: '{}' is no file; a resource specification, a host file or "
-         "local:N expected",
+         "cluster: '{}' is no file; a resource specification, a host file or local:N expected",
          specification);
   }
   const std::string text = read_file(specification, kLongestFile);

@@ -48,83 +48,101 @@ class At {
   std::string path_;
 };
 
-void expect_keys(const YAML::Node& map, const At& at, const std::vector<std::string>& known) {
-  if (!map.IsMap())
-    at.refuse(map, "a map with the keys {} expected. Write KEY: VALUE.", fmt::join(known, ", "));
+// A node of the file with its place; false where it is the value of a key that is not there.
+struct Field {
+  YAML::Node node;
+  At at;
+
+  explicit operator bool() const { return static_cast<bool>(node); }
+  Field operator[](const char* key) const { return {node[key], at.key(key)}; }
+  Field operator[](std::size_t i) const { return {node[i], at.index(i)}; }
+  // The scalar, for messages.
+  [[nodiscard]] std::string shown() const { return node.IsScalar() ? node.Scalar() : "…"; }
+
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    at.refuse(node, format, std::forward<Args>(args)...);
+  }
+};
+
+// What to write in place of an unknown word: the nearest one, else `otherwise` and all of them.
+std::string hint_for(const std::string& word, const std::vector<std::string>& known,
+                     const char* otherwise) {
+  const std::string meant = nearest(word, known);
+  return meant.empty() ? fmt::format("{} {}.", otherwise, fmt::join(known, ", "))
+                       : fmt::format("Did you mean '{}'?", meant);
+}
+
+void expect_keys(const Field& map, const std::vector<std::string>& known) {
+  if (!map.node.IsMap())
+    map.refuse("a map with the keys {} expected. Write KEY: VALUE.", fmt::join(known, ", "));
   std::set<std::string> seen;
-  for (const auto& entry : map) {
+  for (const auto& entry : map.node) {
     const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
     if (std::find(known.begin(), known.end(), key) == known.end()) {
-      const std::string meant = nearest(key, known);
-      at.refuse(entry.first, "unknown key '{}'. {}", key,
-                meant.empty() ? fmt::format("Take one of {}.", fmt::join(known, ", "))
-                              : fmt::format("Did you mean '{}'?", meant));
+      map.at.refuse(entry.first, "unknown key '{}'. {}", key, hint_for(key, known, "Take one of"));
     }
     if (!seen.insert(key).second)
-      at.refuse(entry.first, "the key '{}' stands twice. Keep one.", key);
+      map.at.refuse(entry.first, "the key '{}' stands twice. Keep one.", key);
   }
 }
 
-std::string text_of(const YAML::Node& node, const At& at) {
-  if (!node.IsScalar()) at.refuse(node, "a text expected. Write one word, or quote it.");
-  return node.Scalar();
+std::string text_of(const Field& field) {
+  if (!field.node.IsScalar()) field.refuse("a text expected. Write one word, or quote it.");
+  return field.node.Scalar();
 }
 
-bool truth_of(const YAML::Node& node, const At& at) {
+bool truth_of(const Field& field) {
   bool value = false;
-  if (!node.IsScalar() || !YAML::convert<bool>::decode(node, value)) {
-    at.refuse(node, "true or false expected, got '{}'. Write one of them.",
-              node.IsScalar() ? node.Scalar() : "…");
+  if (!field.node.IsScalar() || !YAML::convert<bool>::decode(field.node, value)) {
+    field.refuse("true or false expected, got '{}'. Write one of them.", field.shown());
   }
   return value;
 }
 
-double number_of(const YAML::Node& node, const At& at, double least) {
+double number_of(const Field& field, double least) {
   double value = 0;
-  const bool parsed = node.IsScalar() && YAML::convert<double>::decode(node, value);
+  const bool parsed = field.node.IsScalar() && YAML::convert<double>::decode(field.node, value);
   if (!parsed || !std::isfinite(value) || value < least) {
-    at.refuse(node, "a number of at least {} expected, got '{}'. Mend it.", least,
-              node.IsScalar() ? node.Scalar() : "…");
+    field.refuse("a number of at least {} expected, got '{}'. Mend it.", least, field.shown());
   }
   return value;
 }
 
-std::uint32_t count_of(const YAML::Node& node, const At& at, std::uint32_t least,
-                       std::uint32_t most) {
-  const double value = number_of(node, at, least);
+std::uint32_t count_of(const Field& field, std::uint32_t least, std::uint32_t most) {
+  const double value = number_of(field, least);
   if (value != std::floor(value) || value > most) {
-    at.refuse(node, "a whole number from {} to {} expected, got '{}'. Mend it.", least, most,
-              node.Scalar());
+    field.refuse("a whole number from {} to {} expected, got '{}'. Mend it.", least, most,
+                 field.shown());
   }
   return static_cast<std::uint32_t>(value);
 }
 
-double positive(const YAML::Node& node, const At& at) {
-  const double value = number_of(node, at, 0);
-  if (value == 0) at.refuse(node, "a number above 0 expected. Mend it.");
+double positive(const Field& field) {
+  const double value = number_of(field, 0);
+  if (value == 0) field.refuse("a number above 0 expected. Mend it.");
   return value;
 }
 
 // Bytes per second of a number of Gbit/s, in which people like to write a unit.
-double link_rate(const YAML::Node& node, const At& at) {
+double link_rate(const Field& field) {
   double value = 0;
-  if (!node.IsScalar() || !YAML::convert<double>::decode(node, value) || !std::isfinite(value) ||
-      value <= 0) {
-    at.refuse(node,
-              "a number of Gbit/s above 0, without a unit, expected, got '{}'. 10 GB/s are 80.",
-              node.IsScalar() ? node.Scalar() : "…");
+  if (!field.node.IsScalar() || !YAML::convert<double>::decode(field.node, value) ||
+      !std::isfinite(value) || value <= 0) {
+    field.refuse("a number of Gbit/s above 0, without a unit, expected, got '{}'. 10 GB/s are 80.",
+                 field.shown());
   }
   return kBytesPerGigabit * value;
 }
 
-std::vector<Device> devices_of(const YAML::Node& list, const At& at, DeviceKind kind) {
-  if (!list.IsSequence()) at.refuse(list, "a list of indices expected. Write [0, 1], say.");
+std::vector<Device> devices_of(const Field& list, DeviceKind kind) {
+  if (!list.node.IsSequence()) list.refuse("a list of indices expected. Write [0, 1], say.");
   std::vector<Device> devices;
   std::set<std::uint32_t> seen;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const std::uint32_t index = count_of(list[i], at.index(i), 0, kMostDevices - 1);
+  for (std::size_t i = 0; i < list.node.size(); ++i) {
+    const std::uint32_t index = count_of(list[i], 0, kMostDevices - 1);
     if (!seen.insert(index).second)
-      at.refuse(list[i], "the index {} stands twice. Keep one.", index);
+      list.at.refuse(list.node[i], "the index {} stands twice. Keep one.", index);
     devices.push_back({kind, index, {}});
   }
   std::sort(devices.begin(), devices.end(),
@@ -132,121 +150,112 @@ std::vector<Device> devices_of(const YAML::Node& list, const At& at, DeviceKind 
   return devices;
 }
 
-DeviceFigures figures_of(const YAML::Node& map, const At& at) {
-  expect_keys(map, at, {"kind", "tflops", "memory_gib", "memory_bandwidth_gb_per_s"});
+DeviceFigures figures_of(const Field& map) {
+  expect_keys(map, {"kind", "tflops", "memory_gib", "memory_bandwidth_gb_per_s",
+                    "tf32_tflops", "half_tflops"});
   DeviceFigures figures;
-  if (map["kind"]) figures.kind = text_of(map["kind"], at.key("kind"));
-  if (map["tflops"]) figures.tflops = positive(map["tflops"], at.key("tflops"));
-  if (map["memory_gib"]) {
-    figures.memory = Bytes(static_cast<std::int64_t>(
-        std::min(positive(map["memory_gib"], at.key("memory_gib")), 1e9) * 1024 * 1024 * 1024));
+  if (const Field kind = map["kind"]) figures.kind = text_of(kind);
+  if (const Field tflops = map["tflops"]) figures.tflops = positive(tflops);
+  if (const Field gib = map["memory_gib"]) {
+    figures.memory =
+        Bytes(static_cast<std::int64_t>(std::min(positive(gib), 1e9) * 1024 * 1024 * 1024));
   }
-  if (map["memory_bandwidth_gb_per_s"]) {
-    figures.memory_bandwidth_bytes_per_s =
-        1e9 * positive(map["memory_bandwidth_gb_per_s"], at.key("memory_bandwidth_gb_per_s"));
+  if (const Field bandwidth = map["memory_bandwidth_gb_per_s"]) {
+    figures.memory_bandwidth_bytes_per_s = 1e9 * positive(bandwidth);
   }
+  if (const Field tflops = map["tf32_tflops"]) figures.tf32_tflops = positive(tflops);
+  if (const Field tflops = map["half_tflops"]) figures.half_tflops = positive(tflops);
   return figures;
 }
 
-Node node_of(const YAML::Node& map, const At& at) {
-  expect_keys(map, at,
-              {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth", "latency",
-               "devices", "intra_node", "slots", "role", "price", "spare"});
+Node node_of(const Field& map) {
+  expect_keys(map, {"address", "cpus", "gpus", "chief", "ssh_config", "network_bandwidth",
+                    "latency", "devices", "intra_node", "slots", "role", "price", "spare"});
   Node node;
-  if (!map["address"]) at.refuse(map, "the key 'address' is missing. Add it.");
-  node.address = text_of(map["address"], at.key("address"));
+  const Field address = map["address"];
+  if (!address) map.refuse("the key 'address' is missing. Add it.");
+  node.address = text_of(address);
   if (!is_address(node.address)) {
-    at.key("address").refuse(map["address"], "'{}' is no IP address or host name. Name a machine.",
-                             node.address);
+    address.refuse("'{}' is no IP address or host name. Name a machine.", node.address);
   }
-  if (map["cpus"]) node.cpus = devices_of(map["cpus"], at.key("cpus"), DeviceKind::kCpu);
+  if (const Field cpus = map["cpus"]) node.cpus = devices_of(cpus, DeviceKind::kCpu);
   if (node.cpus.empty()) node.cpus = {Device{}};  // CPU 0 always exists
-  if (map["gpus"]) node.gpus = devices_of(map["gpus"], at.key("gpus"), DeviceKind::kGpu);
-  if (map["chief"]) node.chief = truth_of(map["chief"], at.key("chief"));
-  if (map["ssh_config"]) node.ssh_config = text_of(map["ssh_config"], at.key("ssh_config"));
-  if (map["network_bandwidth"]) {
-    node.bandwidth_bytes_per_s = link_rate(map["network_bandwidth"], at.key("network_bandwidth"));
-  }
-  if (map["latency"]) {
-    node.latency = Seconds(number_of(map["latency"], at.key("latency"), 0));
+  if (const Field gpus = map["gpus"]) node.gpus = devices_of(gpus, DeviceKind::kGpu);
+  if (const Field chief = map["chief"]) node.chief = truth_of(chief);
+  if (const Field group = map["ssh_config"]) node.ssh_config = text_of(group);
+  if (const Field rate = map["network_bandwidth"]) node.bandwidth_bytes_per_s = link_rate(rate);
+  if (const Field latency = map["latency"]) {
+    node.latency = Seconds(number_of(latency, 0));
     if (node.latency > kMostLatency) {
-      at.key("latency").refuse(map["latency"],
-                               "{} seconds, at most {} expected. 50 microseconds are 50e-6.",
-                               node.latency.value, kMostLatency.value);
+      latency.refuse("{} seconds, at most {} expected. 50 microseconds are 50e-6.",
+                     node.latency.value, kMostLatency.value);
     }
   }
-  if (map["intra_node"]) {
-    node.intra_node_bytes_per_s = link_rate(map["intra_node"], at.key("intra_node"));
-  }
-  if (map["slots"]) {
+  if (const Field rate = map["intra_node"]) node.intra_node_bytes_per_s = link_rate(rate);
+  const Field slots = map["slots"];
+  if (slots) {
     const auto gpus = static_cast<std::uint32_t>(node.gpus.size());
-    node.slots = count_of(map["slots"], at.key("slots"), 1, gpus > 0 ? gpus : kMostDevices);
+    node.slots = count_of(slots, 1, gpus > 0 ? gpus : kMostDevices);
   }
-  if (map["price"]) node.price_per_hour = positive(map["price"], at.key("price"));
-  if (map["role"]) {
-    const std::string role = text_of(map["role"], at.key("role"));
-    if (role != "worker" && role != "server") {
-      at.key("role").refuse(map["role"], "'{}'. Write worker or server.", role);
-    }
-    node.role = role == "server" ? NodeRole::kServer : NodeRole::kWorker;
+  if (const Field price = map["price"]) node.price_per_hour = positive(price);
+  if (const Field role = map["role"]) {
+    const std::string word = text_of(role);
+    if (word != "worker" && word != "server") role.refuse("'{}'. Write worker or server.", word);
+    node.role = word == "server" ? NodeRole::kServer : NodeRole::kWorker;
   }
   if (node.role == NodeRole::kServer && node.slots > 1) {
-    at.key("slots").refuse(map["slots"], "{} of a server, which is one rank. Leave it out.",
-                           node.slots);
+    slots.refuse("{} of a server, which is one rank. Leave it out.", node.slots);
   }
-  if (map["devices"]) {
-    const DeviceFigures figures = figures_of(map["devices"], at.key("devices"));
+  if (const Field devices = map["devices"]) {
+    const DeviceFigures figures = figures_of(devices);
     for (Device& device : node.gpus.empty() ? node.cpus : node.gpus) device.figures = figures;
   }
   return node;
 }
 
 // Whether it waits to take another's place, which includes what that one is in the job.
-bool is_spare(const YAML::Node& map, const At& at) {
-  if (!map["spare"] || !truth_of(map["spare"], at.key("spare"))) return false;
+bool is_spare(const Field& map) {
+  const Field spare = map["spare"];
+  if (!spare || !truth_of(spare)) return false;
   for (const char* key : {"chief", "role"}) {
-    if (map[key]) at.key(key).refuse(map[key], "of a spare, which has none. Leave it out.");
+    if (const Field set = map[key]) set.refuse("of a spare, which has none. Leave it out.");
   }
   return true;
 }
 
-SshConfig ssh_of(const YAML::Node& map, const At& at) {
-  expect_keys(map, at, {"username", "port", "key_file", "python_venv", "shared_envs"});
+SshConfig ssh_of(const Field& map) {
+  expect_keys(map, {"username", "port", "key_file", "python_venv", "shared_envs"});
   SshConfig config;
-  if (map["username"]) config.username = text_of(map["username"], at.key("username"));
-  if (map["port"]) {
-    config.port = static_cast<std::uint16_t>(count_of(map["port"], at.key("port"), 1, 65'535));
+  if (const Field name = map["username"]) config.username = text_of(name);
+  if (const Field port = map["port"]) {
+    config.port = static_cast<std::uint16_t>(count_of(port, 1, 65'535));
   }
-  if (map["key_file"]) config.key_file = text_of(map["key_file"], at.key("key_file"));
-  if (map["python_venv"]) config.python_venv = text_of(map["python_venv"], at.key("python_venv"));
-  if (const YAML::Node variables = map["shared_envs"]) {
-    const At here = at.key("shared_envs");
-    if (!variables.IsMap()) here.refuse(variables, "a map expected. Write NAME: value.");
-    for (const auto& entry : variables) {
-      const std::string name = text_of(entry.first, here);
-      const std::string value = text_of(entry.second, here.key(name));
+  if (const Field file = map["key_file"]) config.key_file = text_of(file);
+  if (const Field venv = map["python_venv"]) config.python_venv = text_of(venv);
+  if (const Field variables = map["shared_envs"]) {
+    if (!variables.node.IsMap()) variables.refuse("a map expected. Write NAME: value.");
+    for (const auto& entry : variables.node) {
+      const std::string name = text_of({entry.first, variables.at});
+      const std::string value = text_of({entry.second, variables.at.key(name)});
       if (!config.shared_envs.emplace(name, value).second) {
-        here.refuse(entry.first, "the name '{}' stands twice. Keep one.", name);
+        variables.at.refuse(entry.first, "the name '{}' stands twice. Keep one.", name);
       }
     }
   }
   return config;
 }
 
-Switch switch_of(const YAML::Node& map, const At& at) {
-  expect_keys(map, at, {"name", "nodes", "oversubscription"});
+Switch switch_of(const Field& map) {
+  expect_keys(map, {"name", "nodes", "oversubscription"});
   Switch result;
-  if (!map["name"]) at.refuse(map, "the key 'name' is missing. Add it.");
-  result.name = text_of(map["name"], at.key("name"));
-  const YAML::Node nodes = map["nodes"];
-  if (!nodes || !nodes.IsSequence())
-    at.refuse(map, "a switch without its nodes. Add a list of addresses: nodes: [a, b].");
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    result.nodes.push_back(text_of(nodes[i], at.key("nodes").index(i)));
-  }
-  if (map["oversubscription"]) {
-    result.oversubscription = number_of(map["oversubscription"], at.key("oversubscription"), 1);
-  }
+  const Field name = map["name"];
+  if (!name) map.refuse("the key 'name' is missing. Add it.");
+  result.name = text_of(name);
+  const Field nodes = map["nodes"];
+  if (!nodes || !nodes.node.IsSequence())
+    map.refuse("a switch without its nodes. Add a list of addresses: nodes: [a, b].");
+  for (std::size_t i = 0; i < nodes.node.size(); ++i) result.nodes.push_back(text_of(nodes[i]));
+  if (const Field times = map["oversubscription"]) result.oversubscription = number_of(times, 1);
   return result;
 }
 
@@ -335,75 +344,66 @@ YAML::Node load(const std::string& text, const std::string& where) {
 }  // namespace
 
 Cluster parse_resource_spec(const std::string& text, const std::string& where) {
-  const YAML::Node root = load(text, where);
-  const At top(where, "");
-  expect_keys(root, top, {"nodes", "ssh", "topology"});
-  const YAML::Node nodes = root["nodes"];
-  if (!nodes || !nodes.IsSequence() || nodes.size() == 0) {
-    top.refuse(root, "'nodes', a list of machines, expected. Begin with it.");
+  const Field root{load(text, where), At(where, "")};
+  expect_keys(root, {"nodes", "ssh", "topology"});
+  const Field nodes = root["nodes"];
+  if (!nodes || !nodes.node.IsSequence() || nodes.node.size() == 0) {
+    root.refuse("'nodes', a list of machines, expected. Begin with it.");
   }
-  if (nodes.size() > kMostNodes)
-    top.refuse(nodes, "{} nodes, at most {}. Leave some out.", nodes.size(), kMostNodes);
+  if (nodes.node.size() > kMostNodes)
+    root.at.refuse(nodes.node, "{} nodes, at most {}. Leave some out.", nodes.node.size(),
+                   kMostNodes);
   Cluster cluster;
   std::set<std::string> addresses;  // before one alias of a large node fills the memory
   std::size_t devices = 0;
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const At here = top.key("nodes").index(i);
-    const Node node = node_of(nodes[i], here);
-    (is_spare(nodes[i], here) ? cluster.spares : cluster.nodes).push_back(node);
+  for (std::size_t i = 0; i < nodes.node.size(); ++i) {
+    const Field here = nodes[i];
+    const Node node = node_of(here);
+    (is_spare(here) ? cluster.spares : cluster.nodes).push_back(node);
     if (!addresses.insert(node.address).second) {
-      here.refuse(nodes[i],
-                  "the address {} stands twice. Keep one; several ranks on it are `slots: 2`.",
+      here.refuse("the address {} stands twice. Keep one; several ranks on it are `slots: 2`.",
                   node.address);
     }
     devices += node.cpus.size() + node.gpus.size();
     if (devices > kMostDevicesInAll) {
-      here.refuse(nodes[i], "more than {} devices in all. Leave some out.", kMostDevicesInAll);
+      here.refuse("more than {} devices in all. Leave some out.", kMostDevicesInAll);
     }
   }
-  if (const YAML::Node groups = root["ssh"]) {
-    if (!groups.IsMap())
-      top.key("ssh").refuse(groups,
-                            "a map of groups expected. Write ssh: {{workers: {{username: me}}}}.");
+  if (const Field groups = root["ssh"]) {
+    if (!groups.node.IsMap())
+      groups.refuse("a map of groups expected. Write ssh: {{workers: {{username: me}}}}.");
     std::size_t variables = 0;
-    for (const auto& group : groups) {
-      const std::string name = text_of(group.first, top.key("ssh"));
-      if (!cluster.ssh.emplace(name, ssh_of(group.second, top.key("ssh").key(name))).second) {
-        top.key("ssh").refuse(group.first, "the group '{}' stands twice. Keep one.", name);
+    for (const auto& group : groups.node) {
+      const std::string name = text_of({group.first, groups.at});
+      if (!cluster.ssh.emplace(name, ssh_of({group.second, groups.at.key(name)})).second) {
+        groups.at.refuse(group.first, "the group '{}' stands twice. Keep one.", name);
       }
       variables += cluster.ssh[name].shared_envs.size();
       if (variables > kMostNamesInAll) {
-        top.key("ssh").refuse(group.first, "more than {} shared_envs in all. Leave some out.",
-                              kMostNamesInAll);
+        groups.at.refuse(group.first, "more than {} shared_envs in all. Leave some out.",
+                         kMostNamesInAll);
       }
     }
   }
   std::vector<std::string> groups;
   for (const auto& [name, group] : cluster.ssh) groups.push_back(name);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    const YAML::Node named = nodes[i]["ssh_config"];
+  for (std::size_t i = 0; i < nodes.node.size(); ++i) {
+    const Field named = nodes[i]["ssh_config"];
     // A file without any group is one of ranks that are started by other means.
-    if (!named || groups.empty() || cluster.ssh.count(named.Scalar()) > 0) continue;
-    const std::string meant = nearest(named.Scalar(), groups);
-    top.key("nodes")
-        .index(i)
-        .key("ssh_config")
-        .refuse(named, "no group '{}' in ssh. {}", named.Scalar(),
-                meant.empty() ? fmt::format("Add it, or take one of {}.", fmt::join(groups, ", "))
-                              : fmt::format("Did you mean '{}'?", meant));
+    if (!named || groups.empty() || cluster.ssh.count(named.node.Scalar()) > 0) continue;
+    named.refuse("no group '{}' in ssh. {}", named.node.Scalar(),
+                 hint_for(named.node.Scalar(), groups, "Add it, or take one of"));
   }
-  if (const YAML::Node switches = root["topology"]) {
-    if (!switches.IsSequence())
-      top.key("topology")
-          .refuse(switches, "a list of switches expected. Write - {{name: …, nodes: […]}}.");
+  if (const Field switches = root["topology"]) {
+    if (!switches.node.IsSequence())
+      switches.refuse("a list of switches expected. Write - {{name: …, nodes: […]}}.");
     std::size_t names = 0;
-    for (std::size_t i = 0; i < switches.size(); ++i) {
-      const At here = top.key("topology").index(i);
-      cluster.switches.push_back(switch_of(switches[i], here));
+    for (std::size_t i = 0; i < switches.node.size(); ++i) {
+      const Field here = switches[i];
+      cluster.switches.push_back(switch_of(here));
       names += cluster.switches.back().nodes.size();
       if (names > kMostNamesInAll) {
-        here.refuse(switches[i], "more than {} names below switches in all. Leave some out.",
-                    kMostNamesInAll);
+        here.refuse("more than {} names below switches in all. Leave some out.", kMostNamesInAll);
       }
     }
   }
@@ -430,9 +430,8 @@ void settle(Cluster& cluster, const std::string& where) {
     addresses.insert(spare.address);
     if (is_loopback(spare.address)) {
       fail(ErrorCode::kUsage,
-           "{}: {}, a spare: the others cannot reach it. Give the address that "
-           "they see.",
-           where, spare.address);
+           "{}: {}, a spare: the others cannot reach it. Give the address that they see.", where,
+           spare.address);
     }
   }
   for (const Node& node : cluster.nodes) {

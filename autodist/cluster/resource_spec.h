@@ -18,7 +18,4 @@ void settle(Cluster& cluster, const std::string& where);
 // Bytes of a file that describes a cluster.
 inline constexpr std::int64_t kLongestFile = 1 << 20;
 
-// The file counts in Gbit/s.
-inline constexpr double kBytesPerGigabit = 1e9 / 8;
-
 }  // namespace autodist::cluster

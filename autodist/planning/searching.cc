@@ -17,21 +17,14 @@
 namespace autodist::planning {
 namespace {
 
-struct Simulated {
-  strategy::Strategy strategy;
-  program::Program program;
-  sim::CostModel costs;
-  sim::Simulation simulation;
-  Seconds expected;
-};
-
 // Fewer say more about noise than about plans.
 constexpr std::size_t kLeastPlans = 12;
 
-Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-                    const SearchRequest& request, const search::Judge::Costs& costs,
-                    const search::Candidate& candidate) {
-  Simulated result;
+SimulatedPlan simulated(const std::shared_ptr<const ir::Graph>& graph,
+                        const cluster::Cluster& cluster, const SearchRequest& request,
+                        const search::Judge::Costs& costs, const search::Candidate& candidate) {
+  SimulatedPlan result;
+  result.name = candidate.name;
   result.strategy = candidate.strategy;
   strategy::fix_priorities(result.strategy, *graph);
   result.program = passes::rewrite(graph, result.strategy, cluster, request.passes, candidate.name);
@@ -43,19 +36,15 @@ Simulated simulated(const std::shared_ptr<const ir::Graph>& graph, const cluster
   return result;
 }
 
-void take(PlacedPlan placed, SearchedPlan& plan) {
-  plan.name = std::move(placed.name);
-  plan.strategy = std::move(placed.strategy);
-  plan.program = std::move(placed.program);
-  plan.costs = std::move(placed.costs);
-  plan.simulation = std::move(placed.simulation);
-  plan.expected = plan.simulation.step;
+void take(SimulatedPlan taken, SearchedPlan& plan) {
+  static_cast<SimulatedPlan&>(plan) = std::move(taken);
 }
 
 constexpr double kWorthPlacing = 0.95;  // more is within what a simulation is off by
 constexpr double kLeastShare = 0.2;     // of a budget, to begin with placing
 
-// Else stages only add waiting.
+// Whether a placement may be faster: where ranks wait for links more than they compute. Where they
+// do not, stages only add waiting.
 bool waits_for_links(const sim::Simulation& simulation) {
   const sim::Bounds& bounds = simulation.bounds;
   return simulation.nodes.size() > 1 && std::max(bounds.card, bounds.chain) > bounds.compute &&
@@ -67,9 +56,7 @@ bool waits_for_links(const sim::Simulation& simulation) {
 SearchRequest with_links(SearchRequest request, const ir::Graph& graph,
                          const cluster::Cluster& cluster) {
   if (request.passes.encrypted || !request.library) {
-    auto& known = request.options.allowed.algorithms;
-    known.erase(std::remove(known.begin(), known.end(), strategy::AllReduceAlgorithm::kLibrary),
-                known.end());
+    std::erase(request.options.allowed.algorithms, strategy::AllReduceAlgorithm::kLibrary);
   }
   if (!request.links) request.links = declared_links(cluster);
   if (!request.links) return request;
@@ -98,18 +85,17 @@ Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
       });
   std::size_t simulated = 0;
   for (const search::Sample& sample : plans.samples) simulated += sample.simulated > 0 ? 1 : 0;
+  std::optional<search::Residual> residual;
   if (simulated >= kLeastPlans) {
-    const search::Residual residual = search::Residual::fit(plans.samples);
-    learned.correct = correction(residual, residual.bias(plans.samples), cluster);
-    learned.plans = residual.samples();
+    residual = search::Residual::fit(plans.samples);
     learned.from = "this cluster's history";
   } else if (!request.ranker.empty()) {
-    const search::Residual residual =
-        search::Residual::parse(read_file(request.ranker), request.ranker);
-    learned.correct = correction(residual, residual.bias(plans.samples), cluster);
-    learned.plans = residual.samples();
+    residual = search::Residual::parse(read_file(request.ranker), request.ranker);
     learned.from = request.ranker;
   }
+  if (!residual) return learned;
+  learned.correct = correction(*residual, residual->bias(plans.samples), cluster);
+  learned.plans = residual->samples();
   return learned;
 }
 
@@ -124,6 +110,8 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   const SteadyClock clock;
   const Seconds begun = clock.now();
   SearchedPlan plan;
+  plan.left_out_library = asked.library && request.passes.encrypted &&
+                          asked.options.allowed.algorithms != request.options.allowed.algorithms;
   plan.learned = learn(*graph, cluster, request);
   request.options.correct = plan.learned.correct;
   try {
@@ -134,8 +122,7 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
     plan.placed_because = fmt::format("no replica can have the whole graph: {}", error.what());
     return plan;
   }
-  plan.name = plan.found.best().name;
-  Simulated answer = simulated(graph, cluster, request, costs, plan.found.best());
+  SimulatedPlan answer = simulated(graph, cluster, request, costs, plan.found.best());
   if (plan.found.best_builder) {
     const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
     plan.builder = builder.name;
@@ -143,23 +130,16 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
       plan.builder_simulation = answer.simulation;
       plan.builder_expected = answer.expected;
     } else {
-      Simulated other = simulated(graph, cluster, request, costs, builder);
+      SimulatedPlan other = simulated(graph, cluster, request, costs, builder);
       plan.builder_simulation = other.simulation;
       plan.builder_expected = other.expected;
       // One by a library may be a little ahead of what the search has chosen in its place.
       const bool is_left_out = builder.judgement->by_library &&
                                !plan.found.best().judgement->by_library && !request.options.correct;
-      if (other.expected < answer.expected && !is_left_out) {
-        answer = std::move(other);
-        plan.name = plan.builder;
-      }
+      if (other.expected < answer.expected && !is_left_out) answer = std::move(other);
     }
   }
-  plan.strategy = std::move(answer.strategy);
-  plan.program = std::move(answer.program);
-  plan.costs = std::move(answer.costs);
-  plan.simulation = std::move(answer.simulation);
-  plan.expected = answer.expected;
+  take(std::move(answer), plan);
   strategy::check(plan.strategy, *graph, cluster, "search");
   if (!request.placing_share) return plan;
   if (!waits_for_links(plan.simulation)) {
@@ -219,6 +199,11 @@ std::string search_lines(const SearchedPlan& plan) {
             : speedup > 1 ? fmt::format("; this plan is {:.2f} times as fast\n", speedup)
                           : std::string("; this plan is hardly told from it\n");
   }
+  if (plan.left_out_library) {
+    text +=
+        "not searched   all-reduces by a library, which cannot be encrypted; --encrypt off has "
+        "them\n";
+  }
   text += fmt::format(
       "search         {} simulations ({} of {} builders) and {} scores in {}; about 10^{:.0f} "
       "strategies{}{}\n",
@@ -249,7 +234,8 @@ nlohmann::ordered_json search_json(const SearchedPlan& plan) {
                               {"search_seconds", found.elapsed.value},
                               {"log10_strategies", found.log10_points},
                               {"exhausted", found.exhausted},
-                              {"finished", found.finished}};
+                              {"finished", found.finished},
+                              {"left_out_library", plan.left_out_library}};
   if (plan.builder_simulation) {
     json["best_builder_step_seconds"] = plan.builder_expected.value;
   }

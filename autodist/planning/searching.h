@@ -53,22 +53,16 @@ struct Learned {
 Learned learn(const ir::Graph& graph, const cluster::Cluster& cluster,
               const SearchRequest& request);
 
-struct SearchedPlan {
+struct SearchedPlan : SimulatedPlan {
   search::Found found;             // nothing where no replica can have the whole graph
-  std::string name;                // of the candidate that was taken
+  bool left_out_library = false;   // all-reduces by a library, as they cannot be encrypted
   std::string placed_because;      // empty: the ops were not placed
   std::string not_placed_because;  // where none was found that is faster
   // One that is faster than this plan (SearchRequest::placing_share).
-  std::optional<PlacedPlan> placement;
-  strategy::Strategy strategy;  // ready to travel
-  program::Program program;
-  sim::CostModel costs;
-  sim::Simulation simulation;
+  std::optional<SimulatedPlan> placement;
   // The best builder that was judged, simulated in the same way.
   std::string builder;
   std::optional<sim::Simulation> builder_simulation;
-  // What both are expected to take: the simulation's step, corrected by what was learned.
-  Seconds expected;
   Seconds builder_expected;
   Learned learned;
 

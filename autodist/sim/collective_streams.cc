@@ -32,7 +32,11 @@ void Engine::advance_collective(std::uint32_t r) {
       stream.phase = Phase::kBusy;
       stream.since = now_;
       const double seconds = tables_.variables[instruction.id].update_seconds;
-      if (costs_.device(program::Rank(r)).on_host) charge(r, seconds);
+      if (costs_.device(program::Rank(r)).on_host) {
+        charge(r, seconds);
+      } else if (ranks_[r].compute.phase == Phase::kBusy) {
+        ranks_[r].debt += seconds;  // what computes and what updates share the device's memory
+      }
       schedule_own(now_ + seconds, EventKind::kStreamed, r);
     } else {
       ++stream.at;
@@ -77,12 +81,11 @@ void Engine::join(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
     send_ring(r, c, step);
     return finish_ring(r, c, step);
   }
-  Reduction& reduction = reductions_[c];
   const auto& members = *collective.members;
   const auto simulated =
       std::lower_bound(members.begin(), members.end(), program::Rank(symmetry_.period));
-  if (++reduction.joined < static_cast<std::uint32_t>(simulated - members.begin())) return;
-  reduction.joined = 0;
+  if (++joined_[c] < static_cast<std::uint32_t>(simulated - members.begin())) return;
+  joined_[c] = 0;
   for (auto member = members.begin(); member != simulated; ++member) {
     queue_.push(
         {now_ + collective.wire_seconds, kCommon | c, EventKind::kReduced, member->value, c});

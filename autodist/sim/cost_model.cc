@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "autodist/base/check.h"
@@ -11,11 +12,6 @@
 
 namespace autodist::sim {
 namespace {
-
-double option(const ir::UpdateRule& rule, const char* name) {
-  const auto found = rule.options.find(name);
-  return found == rule.options.end() ? 0 : found->second;
-}
 
 // What dense kernels reach of a device's peak, and memory-bound ones of its bandwidth; and what
 // starting one takes. Rules of thumb, uncalibrated.
@@ -50,7 +46,8 @@ const cluster::Node& node_of(const program::RankInfo& rank,
 
 std::string place_of(const program::RankInfo& rank) { return "device of " + rank.device; }
 
-// Else ops are launched and nothing more, as those of a graph_item.
+// Whether some op says what it computes or moves. Ops of a graph_item do not: only that they are
+// launched is known.
 bool knows_its_work(const ir::Graph& graph) {
   return std::any_of(graph.ops.begin(), graph.ops.end(), [](const ir::Op& op) {
     return !(op.flops == ir::Affine{}) || !(op.bytes_moved == ir::Affine{});
@@ -84,6 +81,7 @@ class Model {
     if (on_devices) {
       costs_.collectives.cpu_s_per_byte = 0;
       costs_.uncalibrated.emplace_back("host-device copies at 12 GB/s");
+      say_default_links();
     }
     costs_.uncalibrated.emplace_back(std::string(kEngineRates) + " and the collectives' constants");
     return std::move(costs_);
@@ -98,6 +96,22 @@ class Model {
     if (graph_.batch_fixed_reason.empty() || costs_.batch == graph_.example_batch) return;
     fail(ErrorCode::kUsage, "simulate: batch {}, but '{}' can only have {}: {}. Take that.",
          costs_.batch, graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
+  }
+
+  // GPUs of one machine are mostly linked otherwise than by the default.
+  void say_default_links() {
+    std::set<const cluster::Node*> with_a_gpu;
+    for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
+      if (costs_.devices[costs_.device_of_rank[r]].on_host) continue;
+      const cluster::Node& node = node_of(program_.ranks[r], nodes_);
+      const bool is_default = node.intra_node_bytes_per_s == cluster::Node().intra_node_bytes_per_s;
+      if (with_a_gpu.insert(&node).second || !is_default) continue;
+      return say_uncalibrated(
+          fmt::format("GPUs of a machine linked at {:g} Gbit/s, the default (`intra_node:` in the "
+                      "cluster file; "
+                      "NVLink has 1200 on V100, 2400 on A100, 3600 on H100)",
+                      node.intra_node_bytes_per_s / kBytesPerGigabit));
+    }
   }
 
   // Of a step; nothing where parts are equal.
@@ -118,7 +132,8 @@ class Model {
     const bool is_cpu = device.kind == cluster::DeviceKind::kCpu;
     const cluster::DeviceFigures& stated = device.figures;
     const auto key = std::make_tuple(is_cpu, stated.kind, stated.tflops, stated.memory.value,
-                                     stated.memory_bandwidth_bytes_per_s, samples);
+                                     stated.memory_bandwidth_bytes_per_s, stated.tf32_tflops,
+                                     stated.half_tflops, samples);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
     if (!is_new) return known->second;
     if (is_assumed(device)) {
@@ -157,7 +172,7 @@ class Model {
     const std::optional<FittedTimes> fitted = fitted_times(device, figures);
     const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
       if (batch <= 0) return Seconds{};
-      if (fitted) return fitted->of(op, batch);
+      if (fitted) return fitted->of(graph_, op, batch);
       return has_figures ? roofline(op, batch, figures.tflops, figures.memory_bandwidth_bytes_per_s)
                          : op.cost.at(batch);
     };
@@ -210,10 +225,7 @@ class Model {
            "--dtype",
            where, graph_.name);
     }
-    DeviceRow row = find_device(figures.kind, where);
-    row.tflops = figures.tflops;  // as the cluster file says, where it does
-    row.memory_gb_per_s = figures.memory_bandwidth_bytes_per_s / 1e9;
-    return FittedTimes(row, options_.precision);
+    return FittedTimes(row_of(figures), options_.precision);
   }
 
   // Once, whatever the number of batches on a kind of device.
@@ -227,8 +239,8 @@ class Model {
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
-  using Key =
-      std::tuple<bool, std::string, double, std::int64_t, double, std::optional<std::int64_t>>;
+  using Key = std::tuple<bool, std::string, double, std::int64_t, double, double, double,
+                         std::optional<std::int64_t>>;
   std::map<Key, std::uint32_t> known_;
   CostModel costs_;
 };
@@ -309,15 +321,15 @@ double samples_to_add(const CostModel& costs, program::Rank rank, double seconds
 int state_values(const ir::UpdateRule& rule) {
   switch (rule.rule) {
     case ir::Rule::kSgd:
-      return option(rule, "momentum") == 0 ? 0 : 1;
+      return rule.option("momentum") == 0 ? 0 : 1;
     case ir::Rule::kAdam:
     case ir::Rule::kAdamW:
-      return option(rule, "amsgrad") == 0 ? 2 : 3;
+      return rule.option("amsgrad") == 0 ? 2 : 3;
     case ir::Rule::kAdagrad:
     case ir::Rule::kUser:
       return 1;
     case ir::Rule::kRmsProp:
-      return 1 + (option(rule, "momentum") > 0 ? 1 : 0) + (option(rule, "centered") != 0 ? 1 : 0);
+      return 1 + (rule.option("momentum") > 0 ? 1 : 0) + (rule.option("centered") != 0 ? 1 : 0);
     case ir::Rule::kAdadelta:
     case ir::Rule::kAdamax:
     case ir::Rule::kNAdam:

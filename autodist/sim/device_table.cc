@@ -1,6 +1,10 @@
 #include "autodist/sim/device_table.h"
 
+#include <fmt/format.h>
+
 #include <cctype>
+#include <set>
+#include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -10,12 +14,20 @@ namespace {
 
 using cluster::DeviceKind;
 
+// Letters and digits, without the words by which a driver names the maker, the brand and the socket
+// and the memory's kind.
 std::string plain(const std::string& kind) {
+  static const std::set<std::string> kBesides{"nvidia", "tesla", "geforce", "sxm2", "sxm3", "sxm4",
+                                              "sxm5",   "hbm2",  "hbm2e",   "hbm3", "hbm3e"};
   std::string text;
-  for (const char c : kind) {
+  std::string word;
+  for (const char c : kind + ' ') {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
-      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
     }
+    if (kBesides.count(word) == 0) text += word;
+    word.clear();
   }
   return text;
 }
@@ -37,18 +49,43 @@ const std::vector<DeviceRow>& device_table() {
       {"P4000", DeviceKind::kGpu, 5.3, 8, 243,
        "NVIDIA Quadro P4000 data sheet: 1792 cores, 1.48 GHz"},
       {"P100", DeviceKind::kGpu, 10.6, 16, 732,
-       "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz"},
-      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz", 0, 65},
+       "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz", 0, 0, false, 0.8},
+      {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz", 0, 65,
+       false, 0.52},
       {"V100", DeviceKind::kGpu, 15.7, 16, 900, "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz",
        0, 125},
+      {"V100 32GB", DeviceKind::kGpu, 15.7, 32, 900,
+       "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz", 0, 125},
       {"A100", DeviceKind::kGpu, 19.5, 40, 1555,
        "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
       {"A100 80GB", DeviceKind::kGpu, 19.5, 80, 2039,
        "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
       {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet: 16896 cores, 1.98 GHz",
-       495, 989, true},
+       495, 989, true, 0.65},
+      {"H100 PCIe", DeviceKind::kGpu, 51.2, 80, 2039,
+       "NVIDIA H100 PCIe data sheet: 14592 cores, 1.755 GHz", 378, 756, true, 0.65},
       {"H200", DeviceKind::kGpu, 67, 141, 4800, "NVIDIA H200 SXM data sheet: 16896 cores, 1.98 GHz",
-       495, 989, true},
+       495, 989, true, 0.65},
+      {"A10", DeviceKind::kGpu, 31.2, 24, 600, "NVIDIA A10 data sheet: 9216 cores, 1.695 GHz", 62.5,
+       125, true},
+      {"L4", DeviceKind::kGpu, 30.3, 24, 300, "NVIDIA L4 data sheet: 7424 cores, 2.04 GHz", 60, 121,
+       true},
+      {"L40S", DeviceKind::kGpu, 91.6, 48, 864, "NVIDIA L40S data sheet: 18176 cores, 2.52 GHz",
+       183, 362, true},
+      {"RTX A6000", DeviceKind::kGpu, 38.7, 48, 768,
+       "NVIDIA RTX A6000 data sheet: 10752 cores, 1.8 GHz", 77.4, 154.8, true},
+      {"GTX 1080 Ti", DeviceKind::kGpu, 11.3, 11, 484,
+       "NVIDIA GeForce GTX 1080 Ti specification: 3584 cores, 1.582 GHz"},
+      {"RTX 2080 Ti", DeviceKind::kGpu, 13.4, 11, 616,
+       "NVIDIA Turing architecture white paper: 4352 cores, 1.545 GHz; products that add up in "
+       "float32",
+       0, 53.8},
+      {"RTX 3090", DeviceKind::kGpu, 35.6, 24, 936,
+       "NVIDIA Ampere GA102 white paper: 10496 cores, 1.695 GHz; products that add up in float32",
+       35.6, 71, true},
+      {"RTX 4090", DeviceKind::kGpu, 82.6, 24, 1008,
+       "NVIDIA Ada white paper: 16384 cores, 2.52 GHz; products that add up in float32", 82.6,
+       165.2, true},
       {"Xeon E5-2690 v4", DeviceKind::kCpu, 1.16, 0, 76.8,
        "Intel ARK: 14 cores, 2.6 GHz, AVX2, four channels DDR4-2400"},
       {"Xeon Gold 6148", DeviceKind::kCpu, 3.07, 0, 128,
@@ -71,12 +108,21 @@ struct Looked {
   std::vector<std::string> known;  // where there is none
 };
 
+// A driver says the memory's size, too, and PCIe also where the table has one row for all.
 Looked look_up(const std::string& kind) {
+  const std::string asked = plain(kind);
+  std::string without_bus = asked;
+  const std::size_t bus = asked.find("pcie");
+  if (bus != std::string::npos) without_bus.erase(bus, std::string("pcie").size());
   Looked looked;
-  for (const DeviceRow& row : device_table()) {
-    if (plain(row.kind) == plain(kind)) looked.row = &row;
-    looked.known.push_back(row.kind);
+  for (const std::string& name : {asked, without_bus}) {
+    for (const DeviceRow& row : device_table()) {
+      const std::string known = plain(row.kind);
+      const bool is_it = name == known || name == fmt::format("{}{:g}gb", known, row.memory_gib);
+      if (is_it && looked.row == nullptr) looked.row = &row;
+    }
   }
+  for (const DeviceRow& row : device_table()) looked.known.push_back(row.kind);
   return looked;
 }
 
@@ -116,6 +162,26 @@ cluster::DeviceFigures figures_of(const cluster::Device& device, const std::stri
     figures.memory = Bytes(static_cast<std::int64_t>(looked.row->memory_gib * (1 << 30)));
   }
   return figures;
+}
+
+DeviceRow row_of(const cluster::DeviceFigures& figures) {
+  const Looked looked = look_up(figures.kind);
+  DeviceRow row = looked.row != nullptr ? *looked.row : DeviceRow{};
+  if (looked.row == nullptr) {
+    row.kind = figures.kind.empty() ? "a device of the cluster file's rates" : figures.kind;
+    row.has_bf16 = true;
+  }
+  // Rates of whoever knows the card are those that it keeps.
+  if (figures.tflops != row.tflops) row.sustained = 1;
+  row.tflops = figures.tflops;
+  row.memory_gb_per_s = figures.memory_bandwidth_bytes_per_s / 1e9;
+  for (const auto& [stated, rate] : {std::pair{figures.tf32_tflops, &row.tf32_tflops},
+                                     {figures.half_tflops, &row.half_tflops}}) {
+    if (stated == 0) continue;
+    *rate = stated;
+    row.sustained = 1;
+  }
+  return row;
 }
 
 }  // namespace autodist::sim

@@ -23,11 +23,15 @@ struct DeviceRow {
   double tf32_tflops = 0;
   double half_tflops = 0;
   bool has_bf16 = false;
+  // The share of the clock behind these peaks that a card keeps in a training, by its limits of
+  // power and heat: fitted as the shares of sim/precision.h are; 1: not known.
+  double sustained = 1;
 };
 
 const std::vector<DeviceRow>& device_table();
 
-// Case and spaces do not matter: "titan x". Throws Error(kUsage) with the nearest known kind.
+// Case, spaces and what a driver adds do not matter: "titan x", "NVIDIA A100-SXM4-80GB". Throws
+// Error(kUsage) with the nearest known kind.
 const DeviceRow& find_device(const std::string& kind, const std::string& where);
 
 // What a listed GPU counts as whose kind the cluster does not say.
@@ -40,6 +44,10 @@ bool is_assumed(const cluster::Device& device);
 // known but what the cluster says. Throws Error(kUsage) for a kind that is not in the table and
 // whose rates the cluster does not say, with the kinds and how to write rates.
 cluster::DeviceFigures figures_of(const cluster::Device& device, const std::string& where);
+
+// The table's row of a kind, with what the figures say in its place; of a kind that the table does
+// not have, what they say alone. REQUIRES: has_rates(figures).
+DeviceRow row_of(const cluster::DeviceFigures& figures);
 
 // Whether ops can be priced by them.
 inline bool has_rates(const cluster::DeviceFigures& figures) {

@@ -36,14 +36,15 @@ class FittedTimes {
   // kAsCaptured.
   FittedTimes(const DeviceRow& device, Precision precision);
 
-  // An op of a graph that was captured in float32 takes so long in the precision. A view takes
-  // nothing.
-  [[nodiscard]] Seconds of(const ir::Op& op, std::int64_t batch) const;
+  // An op of this graph, which was captured in float32, takes so long in the precision. A view
+  // takes nothing.
+  [[nodiscard]] Seconds of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) const;
   // What was fitted, for whoever shows a prediction.
   [[nodiscard]] std::string said() const;
 
  private:
   std::string kind_;
+  bool is_fitted_;  // on trainings on such a card
   Precision precision_;
   double flop_per_s_;  // of what runs outside of matrix units
   double product_flop_per_s_;

@@ -18,7 +18,7 @@ ir::Op op_of(const std::string& name, std::int64_t flops, std::int64_t bytes) {
 }
 
 Seconds time_of(const char* device, Precision precision, const ir::Op& op) {
-  return FittedTimes(find_device(device, "test"), precision).of(op, 1);
+  return FittedTimes(find_device(device, "test"), precision).of(ir::Graph{}, op, 1);
 }
 
 TEST(Precision, HasNamesThatReadBack) {
@@ -52,6 +52,49 @@ TEST(FittedTimes, OpsOfMemoryMoveHalfTheBytesInSixteenBits) {
   EXPECT_EQ(time_of("A100", Precision::kBf16, op_of("aten::view", 0, 0)), Seconds{});
 }
 
+// In float32 alone, and not with strides or other kernels.
+TEST(FittedTimes, ConvolutionsOfThreeByThreeTakeFewerMultiplications) {
+  ir::Graph graph;
+  const auto weights_of = [&](std::int64_t kernel) {
+    ir::Value weight;
+    weight.type.sizes = {{0, 64}, {0, 64}, {0, kernel}, {0, kernel}};
+    graph.values.push_back(weight);
+    return ir::ValueId(graph.values.size() - 1);
+  };
+  const auto time_of_convolution = [&](ir::ValueId weight, std::int64_t stride, std::int64_t groups,
+                                       Precision precision) {
+    const std::vector<ir::Affine> strides{{0, stride}, {0, stride}};
+    const std::vector<ir::Affine> ones{{0, 1}, {0, 1}};
+    ir::Op op = op_of("aten::convolution", 1'000'000'000'000, 1);
+    op.arguments = {weight, weight, ir::None{},           strides, ones, ones,
+                    false,  ones,   ir::Affine{0, groups}};
+    return FittedTimes(find_device("V100", "test"), precision).of(graph, op, 1).value;
+  };
+  const ir::ValueId three = weights_of(3);
+  const ir::ValueId five = weights_of(5);
+  const double plain = time_of_convolution(five, 1, 1, Precision::kFp32);
+  EXPECT_NEAR(plain / time_of_convolution(three, 1, 1, Precision::kFp32), 2.7, 0.01);
+  EXPECT_EQ(time_of_convolution(three, 2, 1, Precision::kFp32), plain);
+  EXPECT_EQ(time_of_convolution(three, 1, 64, Precision::kFp32), plain);
+  EXPECT_EQ(time_of_convolution(three, 1, 1, Precision::kFp16),
+            time_of_convolution(five, 1, 1, Precision::kFp16));
+}
+
+TEST(FittedTimes, OfACardThatTheTableDoesNotHaveAreByItsRates) {
+  cluster::DeviceFigures figures;
+  figures.kind = "Card X";
+  figures.tflops = 10;
+  figures.memory_bandwidth_bytes_per_s = 1e12;
+  EXPECT_NO_THROW(FittedTimes(row_of(figures), Precision::kFp32));
+  EXPECT_THROW(FittedTimes(row_of(figures), Precision::kBf16), Error);
+  figures.half_tflops = 100;
+  const FittedTimes fitted(row_of(figures), Precision::kBf16);
+  const ir::Op product = op_of("aten::mm", 85'000'000'000'000, 1);
+  EXPECT_NEAR(fitted.of(ir::Graph{}, product, 1).value, 1, 0.01);
+  EXPECT_NE(fitted.said().find("Card X in bf16"), std::string::npos);
+  EXPECT_NE(fitted.said().find("none on this card"), std::string::npos);
+}
+
 TEST(FittedTimes, OfUnitsThatADeviceHasNotAreRefused) {
   const auto refusal = [](const char* device, Precision precision) {
     try {
@@ -62,9 +105,9 @@ TEST(FittedTimes, OfUnitsThatADeviceHasNotAreRefused) {
     }
   };
   EXPECT_EQ(refusal("V100", Precision::kBf16),
-            "--dtype bf16: V100 has no matrix units for it; fp32 or fp16 expected");
-  EXPECT_EQ(refusal("P100", Precision::kTf32),
-            "--dtype tf32: P100 has no matrix units for it; fp32 expected");
+            "--dtype bf16: V100 has no matrix units for it; fp32 or fp16 expected. Of a card that "
+            "has some, say so: `devices: {half_tflops: …}` in the cluster file.");
+  EXPECT_EQ(refusal("P100", Precision::kTf32).find("--dtype tf32: P100 has no matrix units"), 0U);
   EXPECT_EQ(refusal("V100", Precision::kFp16), "accepted");
 }
 

@@ -94,6 +94,24 @@ TEST(DeviceTable, HasFiguresAndSources) {
   EXPECT_EQ(find_device("titanx", "test").kind, "TITAN X");
 }
 
+TEST(Devices, AreKnownByWhatTheirDriverSays) {
+  const std::pair<const char*, const char*> all[] = {{"Tesla V100-SXM2-16GB", "V100"},
+                                                     {"Tesla V100-SXM2-32GB", "V100 32GB"},
+                                                     {"Tesla V100-PCIE-32GB", "V100 32GB"},
+                                                     {"NVIDIA A100-SXM4-40GB", "A100"},
+                                                     {"NVIDIA A100-PCIE-40GB", "A100"},
+                                                     {"NVIDIA A100-SXM4-80GB", "A100 80GB"},
+                                                     {"NVIDIA A100 80GB PCIe", "A100 80GB"},
+                                                     {"NVIDIA H100 80GB HBM3", "H100"},
+                                                     {"NVIDIA H100 PCIe", "H100 PCIe"},
+                                                     {"NVIDIA H200", "H200"},
+                                                     {"Tesla T4", "T4"},
+                                                     {"NVIDIA GeForce RTX 3090", "RTX 3090"},
+                                                     {"NVIDIA A10", "A10"},
+                                                     {"NVIDIA TITAN X (Pascal)", "TITAN X Pascal"}};
+  for (const auto& [said, kind] : all) EXPECT_EQ(find_device(said, "test").kind, kind) << said;
+}
+
 TEST(Devices, AGpuOfNoKindCountsAsAnA100) {
   cluster::Device gpu;
   gpu.kind = cluster::DeviceKind::kGpu;
@@ -149,10 +167,20 @@ TEST(DeviceTable, IsWhatTheSourcesWorkOutTo) {
                        {"P100", 3584, 1.48, 2, 0, 0},
                        {"T4", 2560, 1.59, 2, 0, 0},
                        {"V100", 5120, 1.53, 2, 0, 0},
+                       {"V100 32GB", 5120, 1.53, 2, 0, 0},
                        {"A100", 6912, 1.41, 2, 0, 0},
                        {"A100 80GB", 6912, 1.41, 2, 0, 0},
                        {"H100", 16896, 1.98, 2, 0, 0},
+                       {"H100 PCIe", 14592, 1.755, 2, 0, 0},
                        {"H200", 16896, 1.98, 2, 0, 0},
+                       {"A10", 9216, 1.695, 2, 0, 0},
+                       {"L4", 7424, 2.04, 2, 0, 0},
+                       {"L40S", 18176, 2.52, 2, 0, 0},
+                       {"RTX A6000", 10752, 1.8, 2, 0, 0},
+                       {"GTX 1080 Ti", 3584, 1.582, 2, 0, 0},
+                       {"RTX 2080 Ti", 4352, 1.545, 2, 0, 0},
+                       {"RTX 3090", 10496, 1.695, 2, 0, 0},
+                       {"RTX 4090", 16384, 2.52, 2, 0, 0},
                        {"Xeon E5-2690 v4", 14, 2.6, 32, 4, 2400},
                        {"Xeon Gold 6148", 20, 2.4, 64, 6, 2666},
                        {"Xeon Platinum 8259CL", 24, 2.5, 64, 6, 2933},
