@@ -56,6 +56,11 @@ class Canonical {
     add(maybe.has_value());
     if (maybe) add(*maybe);
   }
+  // One after another.
+  template <typename... Values>
+  void add_each(const Values&... values) {
+    (add(values), ...);
+  }
   // `add_item(item)` adds one.
   template <typename Items, typename AddItem>
   void add_all(const Items& items, AddItem add_item) {

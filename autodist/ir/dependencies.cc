@@ -1,5 +1,4 @@
-#include <algorithm>
-
+#include "autodist/base/sort_unique.h"
 #include "autodist/ir/graph.h"
 #include "autodist/ir/history.h"
 
@@ -11,11 +10,6 @@ struct Access {
   std::optional<OpId> writer;  // of its present version
   std::vector<OpId> readers;   // of its present version
 };
-
-void sort_and_deduplicate(std::vector<OpId>& ops) {
-  std::sort(ops.begin(), ops.end());
-  ops.erase(std::unique(ops.begin(), ops.end()), ops.end());
-}
 
 }  // namespace
 
@@ -53,7 +47,7 @@ std::vector<std::vector<OpId>> dependencies(const Graph& graph) {
       add(last_random);
       last_random = id;
     }
-    sort_and_deduplicate(before[i]);
+    sort_unique(before[i]);
   }
   return before;
 }

@@ -223,28 +223,24 @@ std::vector<std::int64_t> shape_of(const Graph& graph, VariableId variable);
 std::int64_t element_count(const Graph& graph, VariableId variable);
 Bytes bytes_of(const Graph& graph, VariableId variable);
 
-// Calls visit(ValueId) for every value among the arguments (results) of `op`, in order.
-template <typename Visit>
-void for_each_read(const Op& op, Visit visit) {
-  for (const Argument& argument : op.arguments) {
-    if (const auto* one = std::get_if<ValueId>(&argument)) visit(*one);
-    if (const auto* many = std::get_if<Values>(&argument)) {
-      for (const auto& each : *many) {
-        if (each) visit(*each);
-      }
+// Calls visit(ValueId) for every value of an Argument or a Result, in order.
+template <typename Alternatives, typename Visit>
+void for_each_value(const Alternatives& alternatives, Visit& visit) {
+  if (const auto* one = std::get_if<ValueId>(&alternatives)) visit(*one);
+  if (const auto* many = std::get_if<Values>(&alternatives)) {
+    for (const auto& each : *many) {
+      if (each) visit(*each);
     }
   }
 }
+// And for every value among the arguments (results) of `op`.
+template <typename Visit>
+void for_each_read(const Op& op, Visit visit) {
+  for (const Argument& argument : op.arguments) for_each_value(argument, visit);
+}
 template <typename Visit>
 void for_each_result(const Op& op, Visit visit) {
-  for (const Result& result : op.results) {
-    if (const auto* one = std::get_if<ValueId>(&result)) visit(*one);
-    if (const auto* many = std::get_if<Values>(&result)) {
-      for (const auto& each : *many) {
-        if (each) visit(*each);
-      }
-    }
-  }
+  for (const Result& result : op.results) for_each_value(result, visit);
 }
 
 // For every op the ops that must run before it, ascending, without duplicates: read-after-write,

@@ -54,8 +54,7 @@ std::string without_output(const std::string& tensor) {
 
 // Only the first output is left out of a name: "x:1" is another tensor.
 std::string without_first_output(const std::string& tensor) {
-  const bool first = tensor.size() >= 2 && tensor.compare(tensor.size() - 2, 2, ":0") == 0;
-  return first ? tensor.substr(0, tensor.size() - 2) : tensor;
+  return tensor.ends_with(":0") ? tensor.substr(0, tensor.size() - 2) : tensor;
 }
 
 // Which op holds a variable's dtype and shape.

@@ -1,24 +1,14 @@
 #include "autodist/ir/history.h"
 
-#include <algorithm>
+#include "autodist/base/sort_unique.h"
 
 namespace autodist::ir {
 
 std::vector<StorageId> written_storages(const Graph& graph, const Op& op) {
   std::vector<StorageId> storages;
-  for (std::uint32_t index : op.writes) {
-    const Argument& argument = op.arguments[index];
-    if (const auto* one = std::get_if<ValueId>(&argument)) {
-      storages.push_back(graph.value(*one).storage);
-    }
-    if (const auto* many = std::get_if<Values>(&argument)) {
-      for (const auto& each : *many) {
-        if (each) storages.push_back(graph.value(*each).storage);
-      }
-    }
-  }
-  std::sort(storages.begin(), storages.end());
-  storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
+  const auto add = [&](ValueId value) { storages.push_back(graph.value(value).storage); };
+  for (std::uint32_t index : op.writes) for_each_value(op.arguments[index], add);
+  sort_unique(storages);
   return storages;
 }
 

@@ -54,7 +54,7 @@ bool is_batched(const Graph& graph, ValueId value) {
 
 std::optional<WatchedValue> find_watched(const Graph& graph, const std::string& name) {
   const std::size_t suffix = std::string(kGradient).size();
-  if (name.size() > suffix && name.compare(name.size() - suffix, suffix, kGradient) == 0) {
+  if (name.size() > suffix && name.ends_with(kGradient)) {
     const auto variable = variable_named(graph, name.substr(0, name.size() - suffix));
     if (!variable) return std::nullopt;
     return WatchedValue{variable, *graph.variable(*variable).gradient, {}, false};

@@ -119,7 +119,7 @@ const std::vector<std::pair<Schedule::Kind, std::string>>& schedule_names() {
   return names;
 }
 
-std::string did_you_mean(std::string_view word, const std::vector<std::string>& known) {
+std::string hint_for(std::string_view word, const std::vector<std::string>& known) {
   const std::string near = nearest(word, known);
   return near.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))
                       : fmt::format("Did you mean '{}'?", near);
@@ -270,8 +270,7 @@ class Parser {
       if (name == value) return kind;
       known.push_back(name);
     }
-    fail(ErrorCode::kUsage, "optimizer: unknown schedule '{}'. {}", value,
-         did_you_mean(value, known));
+    fail(ErrorCode::kUsage, "optimizer: unknown schedule '{}'. {}", value, hint_for(value, known));
   }
 
   // "group.<pattern>.<option>": the pattern may hold dots, the option does not.
@@ -299,7 +298,7 @@ class Parser {
       for (const auto& [name, unused] : entry_.defaults) known.push_back(name);
       known.insert(known.end(), whole_options().begin(), whole_options().end());
       fail(ErrorCode::kUsage, "optimizer: {} has no option '{}'. {}", entry_.name, key,
-           did_you_mean(key, known));
+           hint_for(key, known));
     }
     const double number = parse_number(key, value);
     // A user's rule gives its own meaning to every option but the learning rate.
@@ -312,15 +311,10 @@ class Parser {
   std::set<std::string> seen_;
 };
 
-double option_or(const Options& options, const std::string& key, double otherwise) {
-  const auto found = options.find(key);
-  return found == options.end() ? otherwise : found->second;
-}
-
 // PyTorch's SGD refuses the same combination.
 void check_nesterov(const UpdateRule& rule, const std::string& where) {
-  if (rule.rule != Rule::kSgd || option_or(rule.options, "nesterov", 0) == 0) return;
-  if (option_or(rule.options, "momentum", 0) <= 0 || option_or(rule.options, "dampening", 0) != 0) {
+  if (rule.rule != Rule::kSgd || rule.option("nesterov") == 0) return;
+  if (rule.option("momentum") <= 0 || rule.option("dampening") != 0) {
     fail(ErrorCode::kUsage,
          "optimizer: {}nesterov=1 needs momentum above 0 and dampening 0. Add momentum=0.9.",
          where);
@@ -347,7 +341,7 @@ void check_pattern_used(const Graph& graph, const std::string& pattern, const ch
   std::vector<std::string> names;
   for (const Variable& variable : graph.variables) names.push_back(variable.name);
   fail(ErrorCode::kUsage, "optimizer: {} '{}' matches none of the {} variables of '{}'.{}", option,
-       pattern, graph.variables.size(), graph.name, did_you_mean(pattern, names));
+       pattern, graph.variables.size(), graph.name, hint_for(pattern, names));
 }
 
 UpdateRule rule_for(const Variable& variable, const Optimizer& optimizer) {
@@ -427,7 +421,7 @@ Optimizer parse_optimizer(const std::string& text) {
     fail(ErrorCode::kUsage, "optimizer: unknown rule '{}'. {}", name,
          lacks_colon
              ? fmt::format("Did you mean '{}:{}'?", name.substr(0, comma), name.substr(comma + 1))
-             : did_you_mean(name, known));
+             : hint_for(name, known));
   }
   Parser parser(*entry);
   if (colon != std::string::npos) {
@@ -474,7 +468,7 @@ void check_trains(const Variable& variable, const UpdateRule& rule) {
   check_nesterov(rule, fmt::format("'{}': ", variable.name));
   if (!variable.sparse_gradient) return;
   for (const char* option : {"momentum", "weight_decay"}) {
-    const double value = option_or(rule.options, option, 0);
+    const double value = rule.option(option);
     if (value == 0) continue;
     fail(ErrorCode::kUsage,
          "optimizer: {}={} cannot train '{}', whose gradient is sparse. Add group.{}.{}=0.", option,

@@ -32,6 +32,12 @@ struct UpdateRule {
   std::map<std::string, double> options;
   std::string user_rule;  // name of a kUser rule
 
+  // The value of an option; 0 where the rule has none of that name.
+  [[nodiscard]] double option(const std::string& name) const {
+    const auto found = options.find(name);
+    return found == options.end() ? 0 : found->second;
+  }
+
   friend bool operator==(const UpdateRule& a, const UpdateRule& b) {
     return a.rule == b.rule && a.options == b.options && a.user_rule == b.user_rule;
   }

@@ -18,10 +18,8 @@ bool trained_by_rows(const Variable& variable) {
     case Rule::kSgd:
     case Rule::kAdagrad:
       return true;
-    case Rule::kAdam: {
-      const auto amsgrad = variable.update.options.find("amsgrad");
-      return amsgrad == variable.update.options.end() || amsgrad->second == 0;
-    }
+    case Rule::kAdam:
+      return variable.update.option("amsgrad") == 0;
     default:
       return false;
   }

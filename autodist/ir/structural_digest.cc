@@ -7,12 +7,8 @@ namespace {
 class StructureEncoder {
  public:
   Digest digest(const Graph& graph) {
-    out_.add(graph.name);
-    out_.add(graph.libtorch_version);
-    out_.add(graph.example_batch);
-    out_.add(graph.batch_fixed_reason);
-    out_.add(graph.reduction);
-    out_.add(graph.scopes);
+    out_.add_each(graph.name, graph.libtorch_version, graph.example_batch, graph.batch_fixed_reason,
+                  graph.reduction, graph.scopes);
     const auto add = [&](const auto& item) { encode(item); };
     out_.add_all(graph.storages, add);
     out_.add_all(graph.values, add);
@@ -21,18 +17,14 @@ class StructureEncoder {
     out_.add_all(graph.variables, add);
     out_.add_all(graph.buffers, add);
     out_.add_all(graph.constants, add);
-    out_.add(graph.outputs);
-    out_.add(graph.slot_count);
+    out_.add_each(graph.outputs, graph.slot_count);
     out_.add_all(graph.clips, add);
     encode(graph.schedule);
     return out_.digest();
   }
 
  private:
-  void encode(const Affine& affine) {
-    out_.add(affine.per_sample);
-    out_.add(affine.constant);
-  }
+  void encode(const Affine& affine) { out_.add_each(affine.per_sample, affine.constant); }
   void encode(const Quotient& quotient) {
     encode(quotient.numerator);
     encode(quotient.denominator);
@@ -45,10 +37,7 @@ class StructureEncoder {
     encode(storage.bytes);
   }
   void encode(const Value& value) {
-    out_.add(value.storage);
-    out_.add(value.version);
-    out_.add(value.slot);
-    out_.add(value.type.dtype);
+    out_.add_each(value.storage, value.version, value.slot, value.type.dtype);
     encode(value.type.sizes);
     encode(value.type.strides);
     encode(value.type.offset);
@@ -69,59 +58,32 @@ class StructureEncoder {
   }
   void encode(const Op& op) {
     const auto add = [&](const auto& item) { encode(item); };
-    out_.add(op.name);
-    out_.add(op.overload);
+    out_.add_each(op.name, op.overload);
     out_.add_all(op.arguments, add);
     out_.add_all(op.results, add);
-    out_.add(op.writes);
-    out_.add(op.random);
-    out_.add(op.phase);
-    out_.add(op.scope);
+    out_.add_each(op.writes, op.random, op.phase, op.scope);
     encode(op.flops);
     encode(op.bytes_moved);
   }
-  void encode(const Input& input) {
-    out_.add(input.name);
-    out_.add(input.value);
-    out_.add(input.batched);
-  }
+  void encode(const Input& input) { out_.add_each(input.name, input.value, input.batched); }
   void encode(const Variable& variable) {
-    out_.add(variable.name);
-    out_.add(variable.aliases);
-    out_.add(variable.value);
-    out_.add(variable.gradient);
-    out_.add(variable.sparse_gradient);
-    out_.add(variable.first_use);
-    out_.add(variable.gradient_complete);
-    out_.add(variable.last_read);
-    out_.add(variable.update.rule);
-    out_.add_all(variable.update.options, [&](const auto& option) {
-      out_.add(option.first);
-      out_.add(option.second);
-    });
+    out_.add_each(variable.name, variable.aliases, variable.value, variable.gradient,
+                  variable.sparse_gradient, variable.first_use, variable.gradient_complete,
+                  variable.last_read, variable.update.rule);
+    out_.add_all(variable.update.options,
+                 [&](const auto& option) { out_.add_each(option.first, option.second); });
     out_.add(variable.update.user_rule);
   }
-  void encode(const Buffer& buffer) {
-    out_.add(buffer.name);
-    out_.add(buffer.value);
-    out_.add(buffer.mutated);
-  }
+  void encode(const Buffer& buffer) { out_.add_each(buffer.name, buffer.value, buffer.mutated); }
   // The digest stands for the bytes, whether or not they are stored.
   void encode(const Constant& constant) {
-    out_.add(constant.name);
-    out_.add(constant.value);
+    out_.add_each(constant.name, constant.value);
     // The values of a frozen parameter are the chief's, whatever a rank's own generator made of it.
     if (constant.name.empty()) out_.add(constant.digest);
   }
-  void encode(const Clip& clip) {
-    out_.add(clip.max_norm);
-    out_.add(clip.variables);
-  }
+  void encode(const Clip& clip) { out_.add_each(clip.max_norm, clip.variables); }
   void encode(const Schedule& schedule) {
-    out_.add(schedule.kind);
-    out_.add(schedule.warmup_steps);
-    out_.add(schedule.period_steps);
-    out_.add(schedule.factor);
+    out_.add_each(schedule.kind, schedule.warmup_steps, schedule.period_steps, schedule.factor);
   }
 
   Canonical out_;

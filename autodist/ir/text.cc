@@ -20,10 +20,15 @@ std::string to_string(const Affine& affine) {
 
 namespace {
 
-std::string list(const std::vector<Affine>& affines) {
+template <typename Item, typename TextOf>
+std::string list(const std::vector<Item>& items, const TextOf& text_of) {
   std::vector<std::string> parts;
-  for (const Affine& affine : affines) parts.push_back(to_string(affine));
+  for (const auto& item : items) parts.push_back(text_of(item));
   return fmt::format("[{}]", fmt::join(parts, ", "));
+}
+
+std::string list(const std::vector<Affine>& affines) {
+  return list(affines, [](const Affine& affine) { return to_string(affine); });
 }
 
 // A size of 1 (or an empty tensor) leaves its stride free, so only strides that are walked count.
@@ -58,9 +63,7 @@ struct ArgumentText {
   std::string operator()(None) const { return "none"; }
   std::string operator()(ValueId value) const { return names.of(value); }
   std::string operator()(const Values& values) const {
-    std::vector<std::string> parts;
-    for (const auto& value : values) parts.push_back(value ? names.of(*value) : "none");
-    return fmt::format("[{}]", fmt::join(parts, ", "));
+    return list(values, [&](const auto& value) { return value ? names.of(*value) : "none"; });
   }
   std::string operator()(const Affine& affine) const { return to_string(affine); }
   std::string operator()(const Quotient& quotient) const {
@@ -70,16 +73,8 @@ struct ArgumentText {
   std::string operator()(bool flag) const { return flag ? "true" : "false"; }
   std::string operator()(const std::string& text) const { return quoted(text); }
   std::string operator()(const std::vector<Affine>& affines) const { return list(affines); }
-  std::string operator()(const std::vector<double>& numbers) const {
-    std::vector<std::string> parts;
-    for (double number : numbers) parts.push_back((*this)(number));
-    return fmt::format("[{}]", fmt::join(parts, ", "));
-  }
-  std::string operator()(const std::vector<bool>& flags) const {
-    std::vector<std::string> parts;
-    for (bool flag : flags) parts.push_back((*this)(flag));
-    return fmt::format("[{}]", fmt::join(parts, ", "));
-  }
+  std::string operator()(const std::vector<double>& numbers) const { return list(numbers, *this); }
+  std::string operator()(const std::vector<bool>& flags) const { return list(flags, *this); }
   std::string operator()(RankDevice) const { return "rank_device"; }
   std::string operator()(HostDevice) const { return "host"; }
   std::string operator()(RankGenerator) const { return "generator"; }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "autodist/base/even_part.h"
 #include "autodist/passes/pass.h"
 
 namespace autodist::passes {
@@ -25,12 +26,11 @@ void add_shards(State& state, ir::VariableId id) {
     state.synchronizers.push_back(&node.synchronizer);
     return;
   }
-  const auto shards = strategy::parse_partitioner(node.partitioner, state.where);
-  const auto split = std::find_if(shards.begin(), shards.end(), [](auto n) { return n > 1; });
-  const auto axis = static_cast<std::uint32_t>(split - shards.begin());
+  const strategy::Partitioning cut = strategy::parse_partitioner(node.partitioner, state.where);
+  const auto axis = static_cast<std::uint32_t>(cut.axis);
   const std::int64_t rows = shape[axis];
-  for (std::int64_t i = 0; i < *split; ++i) {
-    const auto [begin, end] = strategy::shard_rows(rows, *split, i);
+  for (std::int64_t i = 0; i < cut.shards; ++i) {
+    const auto [begin, end] = even_part(rows, i, cut.shards);
     state.program.shards.push_back({id, name + "/part_" + std::to_string(i), axis, begin, end,
                                     elements / rows * (end - begin)});
     state.synchronizers.push_back(&node.parts[static_cast<std::size_t>(i)].synchronizer);

@@ -60,8 +60,7 @@ class Placer {
     }
     fail(ErrorCode::kInfeasible,
          "{}: placement: op {} ({}) is in stage {}, op {} ({}) in stage {}, and both touch {}. "
-         "Place "
-         "them together, as autodist place does.",
+         "Place them together, as autodist place does.",
          state_.where, a, graph_.op(a).name, stage_of(a), b, graph_.op(b).name, stage_of(b), what);
   }
 

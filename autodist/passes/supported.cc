@@ -10,9 +10,6 @@
 namespace autodist::passes {
 namespace {
 
-// Frames of one kind between two ranks may be less than 64 steps apart (comm/admission.h).
-constexpr std::int32_t kMostStaleness = 32;
-
 const char* name_of(SynchronizerKind kind) {
   switch (kind) {
     case SynchronizerKind::kParameterServer:
@@ -77,11 +74,6 @@ void check_synchronizer(const strategy::NodeConfig& node, const std::string& whe
   }
 }
 
-program::UpdateAt update_at(const strategy::Synchronizer& synchronizer) {
-  const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer);
-  return all_reduce == nullptr ? program::UpdateAt::kOwner : all_reduce->update_at;
-}
-
 // How far a variable's ranks may be apart: "" for not at all.
 std::string lag_of(const strategy::Synchronizer& synchronizer) {
   const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer);
@@ -115,41 +107,35 @@ void check_node(const strategy::NodeConfig& node, const std::string& where) {
          node.name, node.needed->value);
   }
   if (node.parts.empty()) return check_synchronizer(node, where);
-  const SynchronizerKind kind = kind_of(node.parts.front().synchronizer);
+  const strategy::NodeConfig& first = node.parts.front();
+  const SynchronizerKind kind = kind_of(first.synchronizer);
   for (const strategy::NodeConfig& part : node.parts) {
     check_synchronizer(part, where);
     const SynchronizerKind other = kind_of(part.synchronizer);
     if (other != kind) {
       fail(ErrorCode::kInfeasible,
            "{}: shard '{}' goes to {}, '{}' to {}. Use one way for all shards of a variable.",
-           where, part.name, name_of(other), node.parts.front().name, name_of(kind));
+           where, part.name, name_of(other), first.name, name_of(kind));
     }
     if (lag_of(part.synchronizer) != lag_of(node)) {
       const auto or_none = [](const std::string& lag) { return lag.empty() ? "no lag" : lag; };
       fail(ErrorCode::kInfeasible,
            "{}: shard '{}' has {}, '{}' has {}. Use one for all shards of a variable.", where,
-           part.name, or_none(lag_of(part.synchronizer)), node.parts.front().name,
-           or_none(lag_of(node)));
+           part.name, or_none(lag_of(part.synchronizer)), first.name, or_none(lag_of(node)));
     }
-    if (update_at(part.synchronizer) != update_at(node.parts.front().synchronizer)) {
-      fail(ErrorCode::kInfeasible,
-           "{}: shards '{}' and '{}' are updated at different places. Use one update_at for all "
-           "shards of a variable.",
-           where, part.name, node.parts.front().name);
-    }
-    if (asks(part.synchronizer) != asks(node.parts.front().synchronizer)) {
-      fail(ErrorCode::kInfeasible,
-           "{}: the results of shards '{}' and '{}' are asked for in part. Use results=asked for "
-           "all shards of a variable or for none.",
-           where, part.name, node.parts.front().name);
-    }
-    if (strategy::compression_of(part.synchronizer) !=
-        strategy::compression_of(node.parts.front().synchronizer)) {
-      fail(ErrorCode::kInfeasible,
-           "{}: shards '{}' and '{}' are compressed differently. Use one way for all shards of a "
-           "variable.",
-           where, part.name, node.parts.front().name);
-    }
+    const auto expect = [&](bool alike, const char* of, const char* fault) {
+      if (alike) return;
+      fail(ErrorCode::kInfeasible, "{}: {}shards '{}' and '{}' are {}", where, of, part.name,
+           first.name, fault);
+    };
+    expect(strategy::updates_at_owner(part.synchronizer) ==
+               strategy::updates_at_owner(first.synchronizer),
+           "", "updated at different places. Use one update_at for all shards of a variable.");
+    expect(asks(part.synchronizer) == asks(first.synchronizer), "the results of ",
+           "asked for in part. Use results=asked for all shards of a variable or for none.");
+    expect(
+        strategy::compression_of(part.synchronizer) == strategy::compression_of(first.synchronizer),
+        "", "compressed differently. Use one way for all shards of a variable.");
   }
 }
 

@@ -10,6 +10,9 @@
 
 namespace autodist::passes {
 
+// Frames of one kind between two ranks may be less than 64 steps apart (comm/admission.h).
+inline constexpr std::int32_t kMostStaleness = 32;
+
 // Throws Error(kInfeasible) for PowerSGD, and compression of a library's all-reduce; for staleness
 // above 32, and for any or sync: false where a norm is needed (clips, LAMB); for a variable whose
 // shards differ in staleness, sync or compression, or go to parameter servers in part, or to a

@@ -4,11 +4,13 @@
 
 namespace autodist::planning {
 
-void set_id(strategy::Strategy& strategy) {
-  if (!strategy.id.empty()) return;
+std::int64_t now_in_microseconds() {
   const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-  strategy.id =
-      strategy::make_id(std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count());
+  return std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
+}
+
+void set_id(strategy::Strategy& strategy) {
+  if (strategy.id.empty()) strategy.id = strategy::make_id(now_in_microseconds());
 }
 
 }  // namespace autodist::planning

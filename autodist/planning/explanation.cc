@@ -108,7 +108,8 @@ class Explaining {
     if (!best) return row;
     row.cost = best->step - here.step;
     row.next_best = report::describe(space_.strategy_of(*next).nodes[id.value]);
-    row.why = row.cost > Seconds{} ? "else " + best->bound + " carries most" : "others are as good";
+    row.why = row.cost > Seconds{} ? "else " + analytic_.bound_of(*best) + " carries most"
+                                   : "others are as good";
     return row;
   }
 

@@ -61,8 +61,7 @@ std::vector<DataCell> history_on(const std::string& folder, const cluster::Clust
     return {};  // nothing in it yet
   }
   const std::string prefix = short_digest(cluster) + "-b";
-  const auto is_other = [&](const DataCell& cell) { return cell.cluster.rfind(prefix, 0) != 0; };
-  cells.erase(std::remove_if(cells.begin(), cells.end(), is_other), cells.end());
+  std::erase_if(cells, [&](const DataCell& cell) { return cell.cluster.rfind(prefix, 0) != 0; });
   return cells;
 }
 

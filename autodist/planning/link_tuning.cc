@@ -1,10 +1,7 @@
 #include "autodist/planning/link_tuning.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "autodist/sim/cost_model.h"
 
@@ -60,14 +57,9 @@ std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster)
   if (cluster.nodes.size() < 2) return {};
   comm::LinkFigures figures;
   figures.message_cost = kMessageCost;
-  Seconds latency;
-  double rate = std::numeric_limits<double>::infinity();
-  for (const cluster::Node& node : cluster.nodes) {
-    rate = std::min(rate, node.bandwidth_bytes_per_s);
-    latency = std::max(latency, node.latency);
-  }
-  figures.bandwidth_bytes_per_s = rate * sim::EngineCost{}.goodput;
-  figures.round_trip = latency + latency + figures.message_cost;
+  const cluster::SlowestLink link = cluster::slowest_link(cluster);
+  figures.bandwidth_bytes_per_s = link.bytes_per_s * sim::EngineCost{}.goodput;
+  figures.round_trip = link.latency + link.latency + figures.message_cost;
   return figures;
 }
 
@@ -90,14 +82,11 @@ void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,
 
 sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t ranks,
                                const cluster::Cluster& cluster) {
-  double rate = std::numeric_limits<double>::infinity();
-  Seconds latency;
-  for (const cluster::Node& node : cluster.nodes) {
-    const bool alone = cluster.nodes.size() == 1;
-    rate = std::min(rate, alone ? node.intra_node_bytes_per_s
-                                : node.bandwidth_bytes_per_s * sim::EngineCost{}.goodput);
-    if (!alone) latency = std::max(latency, node.latency);
-  }
+  const bool alone = cluster.nodes.size() == 1;
+  const cluster::SlowestLink link = cluster::slowest_link(cluster);
+  const double rate = alone ? cluster.nodes.front().intra_node_bytes_per_s
+                            : link.bytes_per_s * sim::EngineCost{}.goodput;
+  const Seconds latency = alone ? Seconds{} : link.latency;
   const auto members = static_cast<double>(ranks);
   const double rounds = 2 * (members - 1);
   const double round = std::max(figures.call.value / rounds - latency.value, kShortestRound);
@@ -116,12 +105,6 @@ void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t
 
 void add_cores(std::optional<std::uint32_t> cores, sim::Calibration& calibration) {
   if (cores) calibration.emplace("cores", *cores);
-}
-
-Seconds ProcessCpuClock::now() const {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return Seconds{static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9};
 }
 
 }  // namespace autodist::planning

@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "autodist/base/clock.h"
 #include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/comm/library_probe.h"
@@ -57,11 +56,5 @@ void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t
 
 // And how many cores the ranks of a machine share, where they are fewer than these.
 void add_cores(std::optional<std::uint32_t> cores, sim::Calibration& calibration);
-
-// CPU time of this process.
-class ProcessCpuClock final : public Clock {
- public:
-  [[nodiscard]] Seconds now() const override;
-};
 
 }  // namespace autodist::planning

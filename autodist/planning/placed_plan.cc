@@ -20,11 +20,6 @@ constexpr std::uint64_t kMoves = 200'000;  // of annealing for throughput
 constexpr double kSimulatedTasks = 2e6;    // in searching for the time of a step: seconds
 constexpr Seconds kNoLimit{3600};          // counts end the search, so that it is the same again
 
-bool fits(const sim::Simulation& simulation) {
-  return std::all_of(simulation.memory.begin(), simulation.memory.end(),
-                     [](const sim::MemoryUse& use) { return use.fits(); });
-}
-
 // What people should know: the other stages do next to nothing.
 bool is_in_one(const placement::Placement& placement, const placement::TaskGraph& tasks,
                std::size_t stages) {
@@ -35,11 +30,12 @@ bool is_in_one(const placement::Placement& placement, const placement::TaskGraph
   return *std::max_element(work.begin(), work.end()) >= kNearlyAll * all;
 }
 
-std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
-                                    const OnCluster& problem,
-                                    const std::shared_ptr<const ir::Graph>& graph,
-                                    const cluster::Cluster& cluster, const passes::Options& options,
-                                    const search::Judge::Costs& costs, Seconds limit) {
+std::optional<SimulatedPlan> in_stages(std::size_t stages, std::size_t replicas,
+                                       const OnCluster& problem,
+                                       const std::shared_ptr<const ir::Graph>& graph,
+                                       const cluster::Cluster& cluster,
+                                       const passes::Options& options,
+                                       const search::Judge::Costs& costs, Seconds limit) {
   const placement::TaskGraph& tasks = problem.tasks;
   placement::PlaceRequest request;
   const bool pipelined = options.micro_batches > 1;
@@ -60,30 +56,31 @@ std::optional<PlacedPlan> in_stages(std::size_t stages, std::size_t replicas,
     if (error.code() != ErrorCode::kInfeasible) throw;
   }
   if (placed.placement.empty()) return {};
-  PlacedPlan plan;
+  SimulatedPlan plan;
   plan.name = fmt::format("placed in {} stages{}", stages,
                           is_in_one(placed.placement, tasks, stages) ? " (nearly all in one)" : "");
   plan.strategy = placement_strategy(*graph, cluster, static_cast<std::uint32_t>(replicas), placed);
   plan.program = passes::rewrite(graph, plan.strategy, cluster, options, plan.name);
   plan.costs = costs(plan.program);
   plan.simulation = sim::simulate(plan.program, cluster, plan.costs);
+  plan.expected = plan.simulation.step;
   return plan;
 }
 
 }  // namespace
 
-std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
-                                              const cluster::Cluster& cluster,
-                                              const passes::Options& options,
-                                              const CostsInMicroBatches& costs, Seconds step,
-                                              Seconds limit, const std::function<bool()>& stop) {
+std::optional<SimulatedPlan> faster_by_placement(const std::shared_ptr<const ir::Graph>& graph,
+                                                 const cluster::Cluster& cluster,
+                                                 const passes::Options& options,
+                                                 const CostsInMicroBatches& costs, Seconds step,
+                                                 Seconds limit, const std::function<bool()>& stop) {
   const std::vector<cluster::Place> ranks = cluster::ranks_of(cluster);
   const auto serves = [](const cluster::Place& place) { return place.serves_only; };
   if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
   const OnCluster problem = on_cluster(*graph, cluster);
   const SteadyClock clock;
   const Seconds begun = clock.now();
-  std::optional<PlacedPlan> best;
+  std::optional<SimulatedPlan> best;
   for (std::size_t stages = 2; stages <= ranks.size(); ++stages) {
     if (ranks.size() % stages != 0) continue;
     const Seconds left = limit > Seconds{} ? limit - (clock.now() - begun) : kNoLimit;
@@ -93,33 +90,33 @@ std::optional<PlacedPlan> faster_by_placement(const std::shared_ptr<const ir::Gr
     const auto costs_in = [&](const program::Program& program) {
       return costs(program, pipelined.micro_batches);
     };
-    std::optional<PlacedPlan> plan;
+    std::optional<SimulatedPlan> plan;
     try {
       plan = in_stages(stages, ranks.size() / stages, problem, graph, cluster, pipelined, costs_in,
                        left);
     } catch (const Error& error) {  // what the passes cannot place is no offer
       if (error.code() != ErrorCode::kInfeasible) throw;
     }
-    if (!plan || !fits(plan->simulation)) continue;
+    if (!plan || !sim::fits(plan->simulation.memory)) continue;
     if (plan->simulation.step >= (best ? best->simulation.step : step)) continue;
     best = std::move(plan);
   }
   return best;
 }
 
-PlacedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
-                             const cluster::Cluster& cluster, const passes::Options& options,
-                             const search::Judge::Costs& costs, const std::string& why) {
+SimulatedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
+                                const cluster::Cluster& cluster, const passes::Options& options,
+                                const search::Judge::Costs& costs, const std::string& why) {
   const OnCluster problem = on_cluster(*graph, cluster);
   const std::size_t ranks = cluster::ranks_of(cluster).size();
-  std::optional<PlacedPlan> best;
+  std::optional<SimulatedPlan> best;
   double best_rate = 0;  // replicas' batches per second
   for (std::size_t stages = 2; stages <= ranks; ++stages) {
     if (ranks % stages != 0) continue;
     const std::size_t replicas = ranks / stages;
-    std::optional<PlacedPlan> plan =
+    std::optional<SimulatedPlan> plan =
         in_stages(stages, replicas, problem, graph, cluster, options, costs, kNoLimit);
-    if (!plan || !fits(plan->simulation)) continue;
+    if (!plan || !sim::fits(plan->simulation.memory)) continue;
     const double rate = static_cast<double>(replicas) / plan->simulation.step.value;
     if (best && rate <= best_rate) continue;
     best = std::move(plan);

@@ -47,7 +47,7 @@ TEST(PlacedPlan, TakesOverWhereNoReplicaFits) {
   const auto costs = [&](const program::Program& program) {
     return sim::cost_model(program, roomy);
   };
-  const PlacedPlan stages = plan_by_placement(graph, roomy, {}, costs, "");
+  const SimulatedPlan stages = plan_by_placement(graph, roomy, {}, costs, "");
   EXPECT_EQ(stages.program.stages, 2U);
   EXPECT_GE(stages.simulation.step, stages.simulation.bounds.plan);
 

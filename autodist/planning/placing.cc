@@ -16,6 +16,7 @@
 #include "autodist/search/placement/from_graph.h"
 #include "autodist/search/placement/generators.h"
 #include "autodist/search/placement/gzip.h"
+#include "autodist/search/placement/placeto_simulator.h"
 #include "autodist/search/placement/readers.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/device_table.h"
@@ -25,9 +26,6 @@ namespace {
 
 namespace placement = search::placement;
 
-constexpr double kPlacetoBytesPerMicrosecond = 7600;
-constexpr double kPlacetoPauseOfDevice = 5.7;  // µs
-constexpr double kPlacetoPauseOfLink = 25;
 constexpr std::size_t kTextPrefix = 4096;
 
 // Captured graphs are compressed; published ones are text.
@@ -152,10 +150,10 @@ std::vector<NamedDevice> devices_by_count(std::size_t count, const placement::Ta
   }
   std::vector<NamedDevice> devices;
   placement::ListDevice figures;
-  figures.bytes_per_unit = kPlacetoBytesPerMicrosecond * graph.microseconds_per_unit;
+  figures.bytes_per_unit = placement::kPlacetoBytesPerUs * graph.microseconds_per_unit;
   // Files that state their devices have no pauses.
-  figures.after_op = graph.stated ? 0 : kPlacetoPauseOfDevice;
-  figures.after_transfer = graph.stated ? 0 : kPlacetoPauseOfLink;
+  figures.after_op = graph.stated ? 0 : placement::kPlacetoAfterOp;
+  figures.after_transfer = graph.stated ? 0 : placement::kPlacetoAfterTransfer;
   if (stated.memory > 0) figures.memory = stated.memory;
   for (std::uint32_t i = 0; i < stated.accelerators; ++i) {
     devices.push_back({fmt::format("accelerator {}", i), figures});
@@ -192,9 +190,9 @@ std::string placement_table(const placement::TaskGraph& graph,
       {"device", "tasks", "work", "transfers", "load", "memory", "receives", "sends"}};
   const auto figure = [](double value) { return fmt::format("{:.3f}", value); };
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
-    const placement::DeviceRow& row = result.devices[i];
+    const placement::DeviceLoad& row = result.devices[i];
     rows.push_back({devices[i].name, std::to_string(row.tasks), figure(row.work),
-                    figure(row.transfers), figure(row.work + row.transfers), bytes(row.memory),
+                    figure(row.transfers), figure(row.total()), bytes(row.memory),
                     bytes(row.bytes_in), bytes(row.bytes_out)});
   }
   std::string text = report::fitted_table(std::move(rows), {1, 2, 3, 4, 5, 6, 7}, columns);
@@ -221,12 +219,12 @@ std::string placement_json(const placement::TaskGraph& graph,
   using Json = nlohmann::ordered_json;
   Json rows = Json::array();
   for (std::size_t i = 0; i < result.devices.size(); ++i) {
-    const placement::DeviceRow& row = result.devices[i];
+    const placement::DeviceLoad& row = result.devices[i];
     rows.push_back({{"name", devices[i].name},
                     {"tasks", row.tasks},
                     {"work", row.work},
                     {"transfers", row.transfers},
-                    {"load", row.work + row.transfers},
+                    {"load", row.total()},
                     {"memory_bytes", row.memory},
                     {"received_bytes", row.bytes_in},
                     {"sent_bytes", row.bytes_out}});

@@ -15,6 +15,7 @@
 namespace autodist::planning {
 namespace {
 
+constexpr Seconds kBudget{4};              // for simulating the alternatives
 constexpr std::size_t kMostRows = 20'000;  // of a simulated step: seconds of simulation, no more
 constexpr std::uint32_t kStepsOfTimeline = 4;
 constexpr std::size_t kRowsPerSliceAndRank = 6;  // queue and wire both ways, merge, installation
@@ -67,12 +68,6 @@ report::Alternative alternative_of(const search::Candidate& candidate,
   return each;
 }
 
-Bytes peak_of(const sim::Simulation& simulation) {
-  Bytes peak;
-  for (const sim::MemoryUse& use : simulation.memory) peak = std::max(peak, use.device());
-  return peak;
-}
-
 class PlanPage {
  public:
   PlanPage(report::PageInputs& page, const cluster::Cluster& cluster,
@@ -82,11 +77,11 @@ class PlanPage {
   void fill(const program::Program& program) {
     SearchRequest how = request_.how;
     how.passes.dump = nullptr;
+    how.options.budget = {kBudget, 0};
     const Explanation explanation =
         explain(page_.graph, cluster_, *page_.strategy, how, request_.found);
-    page_.prediction = report::parse_prediction(
-        prediction_json(explanation.simulation, explanation.program, explanation.costs).dump(),
-        "plan");
+    page_.prediction = report::prediction_of(
+        prediction_json(explanation.simulation, explanation.program, explanation.costs));
     for (const Explained& row : explanation.variables) {
       if (row.next_best.empty()) continue;
       page_.next_best[page_.graph->variable(row.variable).name] = {row.next_best, row.cost, row.why,
@@ -104,7 +99,7 @@ class PlanPage {
     own.name =
         request_.found != nullptr ? request_.found->best().name : builder_of(request_.chosen_by);
     own.step = explanation.simulation.step;
-    own.peak = peak_of(explanation.simulation);
+    own.peak = sim::peak_bytes(explanation.simulation.memory);
     own.chosen = true;
     own.busiest = report::busiest_rank(explanation.program);
     own.description = own.name.empty() ? "The plan of this page." : "";
@@ -149,6 +144,18 @@ class PlanPage {
 };
 
 }  // namespace
+
+PlanPageRequest page_request(const std::string& chosen_by, const passes::Options& passes,
+                             bool library, const std::string& cluster,
+                             const std::string& calibration) {
+  PlanPageRequest request;
+  request.chosen_by = chosen_by;
+  request.how.passes = passes;
+  request.how.library = library;
+  request.how.calibration = sim::read_calibration(cluster, calibration);
+  request.calibration_file = sim::calibration_file(cluster, calibration);
+  return request;
+}
 
 void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& graph,
               const cluster::Cluster& cluster, const strategy::Strategy& strategy,

@@ -13,16 +13,18 @@
 namespace autodist::planning {
 
 struct PlanPageRequest {
-  std::string chosen_by;  // "builder PS", "search", a file's name
-  // How the plan was made, and what simulating the alternatives may take.
-  SearchRequest how;
+  std::string chosen_by;                 // "builder PS", "search", a file's name
+  SearchRequest how;                     // how the plan was made; its budget is the page's own
   std::string calibration_file;          // of its calibration, where there is one
   const search::Found* found = nullptr;  // of a search: its candidates are the alternatives
   bool timeline = true;                  // a simulated one, where it is not too long
 };
 
-// What a report may take for simulating alternatives.
-inline constexpr Seconds kReportBudget{4};
+// `library`: whether the job could have all-reduces by a library. The calibration is the one beside
+// `cluster`, as read_cluster() takes that, or the file `calibration`.
+PlanPageRequest page_request(const std::string& chosen_by, const passes::Options& passes,
+                             bool library, const std::string& cluster,
+                             const std::string& calibration = "");
 
 // Fills graph, strategy, program, alternatives and prediction of `page`, and adds a trace. Where
 // there can be no prediction, the page says why, and the alternatives are compared by their traffic

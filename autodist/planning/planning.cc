@@ -19,13 +19,11 @@ bool has_priorities(const strategy::Strategy& strategy) {
 }
 
 void keep_variables_of(const ir::Graph& graph, strategy::Strategy& strategy) {
-  const auto is_other = [&](const strategy::NodeConfig& node) {
+  std::erase_if(strategy.nodes, [&](const strategy::NodeConfig& node) {
     return std::none_of(graph.variables.begin(), graph.variables.end(), [&](const auto& variable) {
       return variable.name == strategy::variable_name(node.name);
     });
-  };
-  strategy.nodes.erase(std::remove_if(strategy.nodes.begin(), strategy.nodes.end(), is_other),
-                       strategy.nodes.end());
+  });
 }
 
 strategy::Strategy searched(const StrategyRequest& request, const ir::Graph& graph,

@@ -38,17 +38,9 @@ std::string memory_lines(const sim::Simulation& simulation, const program::Progr
   return text;
 }
 
-std::size_t fullest(const sim::Simulation& simulation) {
-  std::size_t best = 0;
-  for (std::size_t rank = 1; rank < simulation.memory.size(); ++rank) {
-    if (simulation.memory[rank].device() > simulation.memory[best].device()) best = rank;
-  }
-  return best;
-}
-
 std::string memory_summary(const sim::Simulation& simulation) {
   if (simulation.memory.empty()) return "";
-  const std::size_t rank = fullest(simulation);
+  const std::size_t rank = sim::fullest_rank(simulation.memory);
   const sim::MemoryUse& use = simulation.memory[rank];
   return fmt::format(
       "memory         {} at rank {}: parameters {}, gradients {}, activations {}, optimizer {}, "
@@ -217,11 +209,8 @@ nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
       {"simulated_steps", simulation.steps},
       {"simulated_ranks", simulation.simulated_ranks},
       {"events", simulation.events}};
-  json["fits"] = std::all_of(simulation.memory.begin(), simulation.memory.end(),
-                             [](const sim::MemoryUse& use) { return use.fits(); });
-  if (!simulation.memory.empty()) {
-    json["peak_bytes"] = simulation.memory[fullest(simulation)].device().value;
-  }
+  json["fits"] = sim::fits(simulation.memory);
+  if (!simulation.memory.empty()) json["peak_bytes"] = sim::peak_bytes(simulation.memory).value;
   json["nodes"] = nlohmann::ordered_json::array();
   for (const sim::NodeUse& use : simulation.nodes) {
     json["nodes"].push_back({{"node", use.node},

@@ -8,53 +8,33 @@ class ProgramEncoder {
  public:
   Digest digest(const Program& program) {
     const auto add = [&](const auto& item) { encode(item); };
-    out_.add(std::uint64_t{kProgramFormat});
-    out_.add(structural_digest(*program.graph));
+    out_.add_each(std::uint64_t{kProgramFormat}, structural_digest(*program.graph));
     out_.add_all(program.ranks, add);
     out_.add_all(program.shards, add);
     out_.add_all(program.slices, add);
     out_.add_all(program.collectives, add);
     out_.add_all(program.variables, add);
     out_.add_all(program.roles, add);
-    out_.add(std::uint64_t{program.stages});
-    out_.add(std::uint64_t{program.micro_batches});
+    out_.add_each(program.stages, program.micro_batches);
     out_.add_all(program.transfers, add);
     out_.add(program.window);
-    out_.add_all(program.batch_shares, [&](std::int64_t share) { out_.add(share); });
+    out_.add(program.batch_shares);
     return out_.digest();
   }
 
  private:
-  void encode(const RankInfo& rank) {
-    out_.add(rank.node);
-    out_.add(rank.device);
-    out_.add(rank.replica);
-  }
+  void encode(const RankInfo& rank) { out_.add_each(rank.node, rank.device, rank.replica); }
   void encode(const Shard& shard) {
-    out_.add(shard.variable);
-    out_.add(shard.name);
-    out_.add(shard.axis);
-    out_.add(shard.begin);
-    out_.add(shard.end);
-    out_.add(shard.elements);
+    out_.add_each(shard.variable, shard.name, shard.axis, shard.begin, shard.end, shard.elements);
   }
   void encode(const Compression& compression) {
-    out_.add(compression.codec);
-    out_.add(compression.error_feedback);
-    out_.add(compression.density);
-    out_.add(std::int64_t{compression.rank});
-    out_.add(compression.warm_start);
+    out_.add_each(compression.codec, compression.error_feedback, compression.density,
+                  std::int64_t{compression.rank}, compression.warm_start);
   }
   void encode(const Slice& slice) {
-    out_.add_all(slice.pieces, [&](const Piece& piece) {
-      out_.add(piece.shard);
-      out_.add(piece.begin);
-      out_.add(piece.end);
-    });
-    out_.add(slice.dtype);
-    out_.add(slice.owner);
-    out_.add(slice.needed);
-    out_.add(slice.members);
+    out_.add_all(slice.pieces,
+                 [&](const Piece& piece) { out_.add_each(piece.shard, piece.begin, piece.end); });
+    out_.add_each(slice.dtype, slice.owner, slice.needed, slice.members);
     encode(slice.exchange);
   }
   void encode(const Slices& exchange) {
@@ -72,23 +52,13 @@ class ProgramEncoder {
   }
   void encode(const Rows& rows) { out_.add(rows.transfer); }
   void encode(const Factors& /*factors*/) {}
-  void encode(const Versions& versions) {
-    out_.add(std::uint64_t{versions.staleness});
-    out_.add(versions.update_at);
-  }
+  void encode(const Versions& versions) { out_.add_each(versions.staleness, versions.update_at); }
   void encode(const Asynchronous& /*order*/) {}
   void encode(const Collective& collective) {
-    out_.add(collective.variables);
-    out_.add(collective.dtype);
-    out_.add(collective.members);
-    out_.add(collective.spec);
+    out_.add_each(collective.variables, collective.dtype, collective.members, collective.spec);
     encode(collective.exchange.codec);
   }
-  void encode(const VariablePlan& plan) {
-    out_.add(plan.slices);
-    out_.add(plan.collective);
-    out_.add(plan.clip);
-  }
+  void encode(const VariablePlan& plan) { out_.add_each(plan.slices, plan.collective, plan.clip); }
   void encode(const Role& role) {
     out_.add(role.ranks);
     out_.add_all(role.streams, [&](const Stream& stream) {
@@ -101,37 +71,23 @@ class ProgramEncoder {
   }
   void encode(const Gate& gate) { out_.add(gate.variable); }
   void encode(const StageTransfer& transfer) {
-    out_.add(transfer.value);
-    out_.add(std::uint64_t{transfer.micro_batch});
-    out_.add(std::uint64_t{transfer.from});
-    out_.add_all(transfer.to, [&](std::uint32_t stage) { out_.add(std::uint64_t{stage}); });
+    out_.add_each(transfer.value, transfer.micro_batch, transfer.from);
+    out_.add(transfer.to);
   }
-  void encode(const Compute& compute) {
-    out_.add(compute.op);
-    out_.add(std::uint64_t{compute.micro_batch});
-  }
+  void encode(const Compute& compute) { out_.add_each(compute.op, compute.micro_batch); }
   void encode(const Contribute& contribute) {
-    out_.add(contribute.variable);
-    out_.add(contribute.gradient);
-    out_.add(std::uint64_t{contribute.micro_batch});
+    out_.add_each(contribute.variable, contribute.gradient, contribute.micro_batch);
   }
   void encode(const Send& send) { out_.add(send.transfer); }
   void encode(const Receive& receive) { out_.add(receive.transfer); }
-  void encode(const KeepFactors& keep) {
-    out_.add(keep.variable);
-    out_.add(keep.left);
-    out_.add(keep.right);
-  }
+  void encode(const KeepFactors& keep) { out_.add_each(keep.variable, keep.left, keep.right); }
   void encode(const Release& release) { out_.add(release.variable); }
   void encode(const AllReduce& all_reduce) { out_.add(all_reduce.collective); }
   void encode(const Update& update) { out_.add(update.variable); }
   void encode(const Norm& norm) { out_.add(norm.clip); }
   void encode(const AgreeFinite& agree) { out_.add(to_string(agree.scaling)); }
   void encode(const StepBarrier&) {}
-  void encode(const Fetch& fetch) {
-    out_.add(fetch.variable);
-    out_.add(fetch.rows);
-  }
+  void encode(const Fetch& fetch) { out_.add_each(fetch.variable, fetch.rows); }
 
   ir::Canonical out_;
 };

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "autodist/base/check.h"
+#include "autodist/base/even_part.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::program {
@@ -162,10 +163,7 @@ const Role& role_of(const Program& program, Rank rank) {
 
 std::pair<std::int64_t, std::int64_t> replica_rows(std::int64_t batch, std::uint32_t index,
                                                    std::uint32_t count) {
-  const std::int64_t share = batch / count;
-  const std::int64_t larger = batch % count;
-  const auto begin_of = [&](std::int64_t i) { return i * share + std::min(i, larger); };
-  return {begin_of(index), begin_of(std::int64_t{index} + 1)};
+  return even_part(batch, index, count);
 }
 
 std::pair<std::int64_t, std::int64_t> part_rows(const Program& program, std::int64_t batch,

@@ -17,7 +17,7 @@ std::vector<Rank> behind(const Slice& slice, Rank rank) {
   const auto first = std::upper_bound(slice.members.begin(), slice.members.end(), rank);
   std::vector<Rank> order(first, slice.members.end());
   order.insert(order.end(), slice.members.begin(), first);
-  order.erase(std::remove(order.begin(), order.end(), rank), order.end());
+  std::erase(order, rank);
   return order;
 }
 
@@ -84,39 +84,30 @@ Parents results(const Program& program, const Slice& slice) {
                                                      : contributions(program, slice);
 }
 
-}  // namespace
-
-RouteStop stop_of(const Program& program, const Slice& slice, Rank rank) {
+// Everybody to everybody, and nothing comes back.
+RouteStop stop_to_all(const Slice& slice, Rank member) {
   RouteStop stop;
-  const bool member = std::binary_search(slice.members.begin(), slice.members.end(), rank);
-  stop.installs = member;
-  if (goes_to_all(slice.exchange)) {  // everybody to everybody, and nothing comes back
-    if (!member) return stop;
-    stop.combines = slice.members;
-    stop.contributes = behind(slice, rank);
-    stop.contributes.push_back(rank);
-    return stop;
-  }
-  const Parents up = contributions(program, slice);
-  for (const auto& [child, parent] : up) {
-    if (parent == rank) stop.combines.push_back(child);
-  }
-  const bool meets = !stop.combines.empty() || rank == slice.owner;
-  if (meets && member) {
-    stop.combines.insert(std::upper_bound(stop.combines.begin(), stop.combines.end(), rank), rank);
-  }
-  if (member) stop.contributes = {meets ? rank : up.at(rank)};
-  if (meets && rank != slice.owner) stop.onward = up.at(rank);
-  const Parents back = results(program, slice);
-  for (const Rank other : behind(slice, rank)) {
-    if (other != slice.owner && back.at(other) == rank) stop.returns.push_back(other);
-  }
+  stop.installs = true;
+  stop.combines = slice.members;
+  stop.contributes = behind(slice, member);
+  stop.contributes.push_back(member);
   return stop;
 }
 
+}  // namespace
+
+RouteStop stop_of(const Program& program, const Slice& slice, Rank rank) {
+  if (!goes_to_all(slice.exchange)) return std::move(stops_of(program, slice)[rank.value]);
+  const bool member = std::binary_search(slice.members.begin(), slice.members.end(), rank);
+  return member ? stop_to_all(slice, rank) : RouteStop{};
+}
+
 std::vector<RouteStop> stops_of(const Program& program, const Slice& slice) {
-  AD_CHECK(!goes_to_all(slice.exchange)) << "the route of this slice is no tree";
   std::vector<RouteStop> stops(program.ranks.size());
+  if (goes_to_all(slice.exchange)) {
+    for (const Rank member : slice.members) stops[member.value] = stop_to_all(slice, member);
+    return stops;
+  }
   const Parents up = contributions(program, slice);
   for (const auto& [child, parent] : up) stops[parent.value].combines.push_back(child);
   for (const Rank member : slice.members) stops[member.value].installs = true;

@@ -32,8 +32,7 @@ struct RouteStop {
 // REQUIRES: rank < program.ranks.size().
 RouteStop stop_of(const Program& program, const Slice& slice, Rank rank);
 
-// Of all ranks at once, in the time that two or three single ones take. REQUIRES:
-// !goes_to_all(slice.exchange).
+// By rank, in the time that one takes.
 std::vector<RouteStop> stops_of(const Program& program, const Slice& slice);
 
 // The route, or kDirect where the slice's members cannot tell the difference: two of them or fewer,

@@ -102,31 +102,6 @@ TEST(Route, BringsEveryContributionOnceAndTheResultToEveryMember) {
   }
 }
 
-TEST(Route, OfAllRanksAtOnceIsThatOfEach) {
-  std::mt19937 random(5);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<int> nodes(1 + random() % 9);
-    for (int& node : nodes) node = static_cast<int>(random() % 4);
-    const Program program = job(nodes);
-    for (const Route route : kRoutes) {
-      Slice slice = slice_of(program, random() % nodes.size(), route);
-      if (nodes.size() > 2 && random() % 3 == 0) {
-        slice.members.erase(slice.members.begin() + random() % nodes.size());
-      }
-      const std::vector<RouteStop> stops = stops_of(program, slice);
-      ASSERT_EQ(stops.size(), nodes.size());
-      for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const RouteStop one = stop_of(program, slice, Rank(i));
-        EXPECT_EQ(stops[i].combines, one.combines) << name_of(route);
-        EXPECT_EQ(stops[i].contributes, one.contributes) << name_of(route);
-        EXPECT_EQ(stops[i].onward, one.onward) << name_of(route);
-        EXPECT_EQ(stops[i].returns, one.returns) << name_of(route);
-        EXPECT_EQ(stops[i].installs, one.installs) << name_of(route);
-      }
-    }
-  }
-}
-
 // 2M - c_a - c_b: everybody sends a slice twice, but its owner and the one behind it, once.
 TEST(Route, OfARingSpreadsTheLoadOverAllLinks) {
   const Program program = job({1, 2, 3, 4, 5});

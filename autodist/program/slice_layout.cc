@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "autodist/base/check.h"
+#include "autodist/base/sort_unique.h"
 
 namespace autodist::program {
 namespace {
@@ -64,8 +65,7 @@ std::vector<ir::VariableId> variables_of(const Program& program, const Slice& sl
   for (const Piece& piece : slice.pieces) {
     variables.push_back(program.shard(piece.shard).variable);
   }
-  std::sort(variables.begin(), variables.end());
-  variables.erase(std::unique(variables.begin(), variables.end()), variables.end());
+  sort_unique(variables);
   return variables;
 }
 

@@ -69,12 +69,6 @@ Ranks ranks_of_whole(const Program& program, ir::VariableId variable, State stat
   return {};
 }
 
-std::int64_t elements_of(const Program& program, ir::VariableId variable) {
-  std::int64_t elements = 1;
-  for (const std::int64_t size : ir::shape_of(*program.graph, variable)) elements *= size;
-  return elements;
-}
-
 std::vector<Stretch> stretches_of(const PieceLayout& piece) {
   std::vector<Stretch> stretches;
   for (const ElementRun& run : piece.runs) {
@@ -90,7 +84,7 @@ std::vector<Held> all_of(const Program& program, State state, bool needed) {
     const ir::VariableId variable(i);
     Ranks ranks = ranks_of_whole(program, variable, state);
     if (ranks.empty()) continue;
-    all.push_back({variable, {{0, elements_of(program, variable)}}, std::move(ranks)});
+    all.push_back({variable, {{0, ir::element_count(*program.graph, variable)}}, std::move(ranks)});
   }
   for (const Slice& slice : program.slices) {
     const Ranks ranks = ranks_of(slice, state, needed);

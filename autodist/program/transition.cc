@@ -11,6 +11,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/sort_unique.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::program {
@@ -104,8 +105,7 @@ std::vector<Seconds> first_uses(const Program& program) {
 std::vector<ir::VariableId> variables_with(const Program& program, State state) {
   std::vector<ir::VariableId> variables;
   for (const Held& each : held_in(program, state)) variables.push_back(each.variable);
-  std::sort(variables.begin(), variables.end());
-  variables.erase(std::unique(variables.begin(), variables.end()), variables.end());
+  sort_unique(variables);
   return variables;
 }
 

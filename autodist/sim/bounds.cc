@@ -156,7 +156,6 @@ class Bounding {
 
   [[nodiscard]] Side card() const {
     std::vector<Load> loads(tables_.nodes.size());
-    std::vector<double> per_owner(tables_.nodes.size());
     for (std::uint32_t s = 0; s < tables_.slices.size(); ++s) add(s, loads);
     add_transfers(loads);
     double collectives = 0;

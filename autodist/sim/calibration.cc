@@ -21,7 +21,6 @@ struct Entry {
   std::function<void(CostModel&, double)> set;
 };
 
-constexpr double kGigabit = 1e9 / 8;
 constexpr double kGigabyte = 1e9;
 
 const std::vector<Entry>& entries() {
@@ -41,7 +40,9 @@ const std::vector<Entry>& entries() {
       {{"goodput", "payload's share of a link's nominal rate", 1e-3, 1},
        [](CostModel& costs, double value) { costs.engine.goodput = value; }},
       {{"goodput_gbit_per_s", "most payload that one card carries; 0: no cap", 0},
-       [](CostModel& costs, double value) { costs.engine.goodput_bytes_per_s = value * kGigabit; }},
+       [](CostModel& costs, double value) {
+         costs.engine.goodput_bytes_per_s = value * kBytesPerGigabit;
+       }},
       {{"send_cpu_seconds_per_gb", "core seconds per GB that a rank sends", 0},
        [](CostModel& costs, double value) {
          costs.engine.send_cpu_s_per_byte = value / kGigabyte;
@@ -85,7 +86,7 @@ const Entry* find(const std::string& name) {
 constexpr char kHowToCalibrate[] =
     "A line per key expected, as 'cores: 4'; `autodist doctor --measure` writes such a file.";
 
-// Nothing that is no number lies in any range.
+// NaN compares false to everything, so it lies in no range.
 bool fits(const CalibrationKey& key, double value) {
   return value >= key.least && value <= key.most && (!key.is_whole || value == std::floor(value));
 }
@@ -196,11 +197,8 @@ void apply(const Calibration& calibration, CostModel& costs) {
   }
   // Times by roofline and copies to devices stay what they were; the engine's line is replaced.
   auto& list = costs.uncalibrated;
-  list.erase(std::remove_if(list.begin(), list.end(),
-                            [](const std::string& line) {
-                              return line.find(kEngineRates) != std::string::npos;
-                            }),
-             list.end());
+  std::erase_if(
+      list, [](const std::string& line) { return line.find(kEngineRates) != std::string::npos; });
   if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));
 }
 

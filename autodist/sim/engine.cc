@@ -10,7 +10,7 @@ constexpr int kCountBits = 40;
 }  // namespace
 
 Engine::Engine(const program::Program& program, const CostModel& costs, const JobTables& tables,
-               const Symmetry& symmetry, EngineOptions options)
+               const Symmetry& symmetry, const SimulationOptions& options)
     : program_(program),
       costs_(costs),
       tables_(tables),
@@ -21,7 +21,7 @@ Engine::Engine(const program::Program& program, const CostModel& costs, const Jo
       cards_(tables.nodes.size()),
       uplink_free_(tables.uplinks.size()),
       busy_(tables.nodes.size()),
-      reductions_(tables.collectives.size()),
+      joined_(tables.collectives.size()),
       target_(options.least_steps),
       rank_ends_(symmetry.period),
       rank_counters_(symmetry.period),

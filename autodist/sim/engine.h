@@ -20,6 +20,7 @@
 #include "autodist/protocol/rank.h"
 #include "autodist/sim/event_queue.h"
 #include "autodist/sim/job_tables.h"
+#include "autodist/sim/simulator.h"
 #include "autodist/sim/symmetry.h"
 
 namespace autodist::sim {
@@ -62,18 +63,10 @@ struct RankCounters {
   double waiting = 0;
 };
 
-struct EngineOptions {
-  std::uint32_t least_steps = 4;
-  std::uint32_t most_steps = 16;
-  double tolerance = 1e-6;  // between two steps that count as equal
-  double hopeless = 0;      // seconds per step above which the job is left; 0: none
-  bool trace = false;
-};
-
 class Engine {
  public:
   Engine(const program::Program& program, const CostModel& costs, const JobTables& tables,
-         const Symmetry& symmetry, EngineOptions options);
+         const Symmetry& symmetry, const SimulationOptions& options);
 
   // Runs until the steps have settled, or `most_steps`, and everything has arrived.
   void run();
@@ -109,8 +102,8 @@ class Engine {
     MessageKind kind = MessageKind::kContribution;
     std::uint32_t from = 0;
     std::uint32_t to = 0;  // any rank of the job, simulated or not
-    std::uint32_t id =
-        0;  // slice; collective for kRing; variable for kWholeSum; transfer for kValue
+    // Slice; collective for kRing; variable for kWholeSum; transfer for kValue.
+    std::uint32_t id = 0;
     std::uint32_t step = 0;
     std::int64_t bytes = 0;
     double posted = 0;
@@ -152,11 +145,6 @@ class Engine {
     std::uint32_t micro = 0;
     Phase phase = Phase::kReady;
     double since = 0;  // of the phase
-  };
-  struct Reduction {  // a library collective in one step
-    std::uint32_t joined = 0;
-    std::uint32_t step = 0;
-    double last = 0;
   };
   struct Rank {
     Stream compute;
@@ -250,7 +238,7 @@ class Engine {
   const CostModel& costs_;
   const JobTables& tables_;
   const Symmetry& symmetry_;
-  const EngineOptions options_;
+  const SimulationOptions options_;
 
   double now_ = 0;
   EventQueue queue_;
@@ -263,7 +251,7 @@ class Engine {
   std::vector<protocol::RankProtocol> protocols_;  // by simulated rank
   protocol::Effects effects_;        // of the event under way, and behind them those that it led to
   std::vector<std::uint32_t> busy_;  // ranks that compute on the host now, by node
-  std::vector<Reduction> reductions_;  // by collective
+  std::vector<std::uint32_t> joined_;  // members that have come, by collective of a library
   std::vector<Message> messages_;
   std::vector<std::uint32_t> unused_;  // rows of messages_
 

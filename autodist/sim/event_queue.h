@@ -3,7 +3,7 @@
 // An event's order among equals is (distance of the node that caused it from the node that it
 // happens at, that node's own count of events): equal nodes number their events equally, so nodes
 // that cannot be told apart stay so, and simulating one of them gives the same bits as simulating
-// all (12-symmetry: docs/simulator.md).
+// all (docs/simulator.md).
 
 #pragma once
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "autodist/base/check.h"
+#include "autodist/base/overloaded.h"
 #include "autodist/ir/factors.h"
 #include "autodist/program/slice_size.h"
 
@@ -156,47 +157,41 @@ void JobTables::add_roles(const program::Program& program, const CostModel& cost
 
 namespace {
 
-struct Flat {
-  FlatInstruction operator()(const program::Gate& i) const {
-    return {FlatKind::kGate, i.variable.value};
-  }
-  FlatInstruction operator()(const program::Fetch& i) const {
-    return {FlatKind::kFetch, i.variable.value};
-  }
-  FlatInstruction operator()(const program::Compute& i) const {
-    return {FlatKind::kCompute, i.op.value};
-  }
-  FlatInstruction operator()(const program::Contribute& i) const {
-    return {FlatKind::kContribute, i.variable.value};
-  }
-  FlatInstruction operator()(const program::Release& i) const {
-    return {FlatKind::kRelease, i.variable.value};
-  }
-  FlatInstruction operator()(const program::AllReduce& i) const {
-    return {FlatKind::kReduce, i.collective.value};
-  }
-  FlatInstruction operator()(const program::Update& i) const {
-    return {FlatKind::kUpdate, i.variable.value};
-  }
-  FlatInstruction operator()(const program::Norm& i) const {
-    return {FlatKind::kNorm, i.clip.value};
-  }
-  FlatInstruction operator()(const program::AgreeFinite& /*i*/) const {
-    return {FlatKind::kAgree, 0};
-  }
-  FlatInstruction operator()(const program::StepBarrier& /*i*/) const {
-    return {FlatKind::kBarrier, 0};
-  }
-  // References to two values, which its Contribute sends: no time passes.
-  FlatInstruction operator()(const program::KeepFactors& /*i*/) const {
-    return {FlatKind::kNothing, 0};
-  }
-  FlatInstruction operator()(const program::Send& i) const {
-    return {FlatKind::kSend, i.transfer.value};
-  }
-  FlatInstruction operator()(const program::Receive& i) const {
-    return {FlatKind::kReceive, i.transfer.value};
-  }
+const Overloaded kFlat{
+    [](const program::Gate& i) {
+      return FlatInstruction{FlatKind::kGate, i.variable.value};
+    },
+    [](const program::Fetch& i) {
+      return FlatInstruction{FlatKind::kFetch, i.variable.value};
+    },
+    [](const program::Compute& i) {
+      return FlatInstruction{FlatKind::kCompute, i.op.value};
+    },
+    [](const program::Contribute& i) {
+      return FlatInstruction{FlatKind::kContribute, i.variable.value};
+    },
+    [](const program::Release& i) {
+      return FlatInstruction{FlatKind::kRelease, i.variable.value};
+    },
+    [](const program::AllReduce& i) {
+      return FlatInstruction{FlatKind::kReduce, i.collective.value};
+    },
+    [](const program::Update& i) {
+      return FlatInstruction{FlatKind::kUpdate, i.variable.value};
+    },
+    [](const program::Norm& i) {
+      return FlatInstruction{FlatKind::kNorm, i.clip.value};
+    },
+    [](const program::AgreeFinite&) { return FlatInstruction{FlatKind::kAgree}; },
+    [](const program::StepBarrier&) { return FlatInstruction{FlatKind::kBarrier}; },
+    // References to two values, which its Contribute sends: no time passes.
+    [](const program::KeepFactors&) { return FlatInstruction{FlatKind::kNothing}; },
+    [](const program::Send& i) {
+      return FlatInstruction{FlatKind::kSend, i.transfer.value};
+    },
+    [](const program::Receive& i) {
+      return FlatInstruction{FlatKind::kReceive, i.transfer.value};
+    },
 };
 
 }  // namespace
@@ -215,7 +210,7 @@ std::vector<FlatInstruction> JobTables::flatten(const program::Program& program,
     open.seconds.assign(costs.devices.size(), 0);
   };
   for (const program::Instruction& each : stream.instructions) {
-    const FlatInstruction flat = std::visit(Flat{}, each);
+    const FlatInstruction flat = std::visit(kFlat, each);
     if (flat.kind == FlatKind::kNothing) continue;
     // Of the micro-batches in one stream the last one's gradient leaves, with the others in it.
     const auto* contribute = std::get_if<program::Contribute>(&each);

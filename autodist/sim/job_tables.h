@@ -123,11 +123,8 @@ struct JobTables {
     return slices[slice].sum_one * job.stop(rules, program::Rank(rank)).combines;
   }
 
+  std::vector<double> uplinks;  // bytes per second
   // The uplinks that a message from one node to another passes, in order.
-  struct Uplink {
-    double bytes_per_s = 0;
-  };
-  std::vector<Uplink> uplinks;
   [[nodiscard]] const std::vector<std::uint32_t>& path(std::uint32_t from, std::uint32_t to) const;
 
  private:

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/base/sort_unique.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/sim/job_tables.h"
 
@@ -65,8 +66,7 @@ void JobTables::add_switches(const cluster::Cluster& cluster) {
   }
   for (std::size_t i = 0; i < ports.size(); ++i) {  // up, then down
     const double rate = ports[i] / cluster.switches[i].oversubscription;
-    uplinks.push_back({rate});
-    uplinks.push_back({rate});
+    uplinks.insert(uplinks.end(), 2, rate);
   }
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     auto above = switch_of.find(cluster.nodes[i].address);
@@ -102,8 +102,7 @@ CollectiveLinks JobTables::links_between(const std::vector<program::Rank>& membe
   links.ranks = static_cast<std::uint32_t>(members.size());
   std::vector<std::uint32_t> used;
   for (program::Rank member : members) used.push_back(node_of_rank[member.value]);
-  std::sort(used.begin(), used.end());
-  used.erase(std::unique(used.begin(), used.end()), used.end());
+  sort_unique(used);
   links.nodes = static_cast<std::uint32_t>(used.size());
   links.node_bytes_per_s = nodes[used.front()].bytes_per_s;
   links.intra_bytes_per_s = nodes[used.front()].intra_bytes_per_s;

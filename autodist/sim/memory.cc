@@ -116,8 +116,7 @@ std::vector<Common> stages_of(const program::Program& program, const CostModel& 
 
 }  // namespace
 
-std::vector<MemoryUse> memory_of(const program::Program& program,
-                                 const cluster::Cluster& /*cluster*/, const CostModel& costs) {
+std::vector<MemoryUse> memory_of(const program::Program& program, const CostModel& costs) {
   const Common everywhere = common_of(program, costs);
   std::vector<Common> stages;
   if (program.is_placed()) stages = stages_of(program, costs, everywhere);
@@ -177,6 +176,28 @@ std::vector<MemoryUse> memory_of(const program::Program& program,
     }
   }
   return uses;
+}
+
+bool fits(const std::vector<MemoryUse>& uses) {
+  return std::all_of(uses.begin(), uses.end(), [](const MemoryUse& use) { return use.fits(); });
+}
+
+std::size_t fullest_rank(const std::vector<MemoryUse>& uses) {
+  const auto holds_less = [](const MemoryUse& a, const MemoryUse& b) {
+    return a.device() < b.device();
+  };
+  const auto fullest = std::max_element(uses.begin(), uses.end(), holds_less);
+  return static_cast<std::size_t>(fullest - uses.begin());
+}
+
+Bytes peak_bytes(const std::vector<MemoryUse>& uses) {
+  return uses.empty() ? Bytes{} : uses[fullest_rank(uses)].device();
+}
+
+Bytes missing_bytes(const std::vector<MemoryUse>& uses) {
+  Bytes most;
+  for (const MemoryUse& use : uses) most = std::max(most, use.missing());
+  return most;
 }
 
 }  // namespace autodist::sim

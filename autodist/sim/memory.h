@@ -2,10 +2,10 @@
 
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "autodist/base/units.h"
-#include "autodist/cluster/cluster.h"
 #include "autodist/program/program.h"
 #include "autodist/sim/cost_model.h"
 
@@ -31,7 +31,14 @@ struct MemoryUse {
 };
 
 // By rank.
-std::vector<MemoryUse> memory_of(const program::Program& program, const cluster::Cluster& cluster,
-                                 const CostModel& costs);
+std::vector<MemoryUse> memory_of(const program::Program& program, const CostModel& costs);
+
+bool fits(const std::vector<MemoryUse>& uses);
+// The rank whose device holds most, the first of equals. REQUIRES: there is one.
+std::size_t fullest_rank(const std::vector<MemoryUse>& uses);
+// What that device holds; 0 of no ranks.
+Bytes peak_bytes(const std::vector<MemoryUse>& uses);
+// By how much it does not fit where it fits least; 0: it fits.
+Bytes missing_bytes(const std::vector<MemoryUse>& uses);
 
 }  // namespace autodist::sim

@@ -90,7 +90,7 @@ void Engine::hop(const Event& event) {
   const auto& path = tables_.path(node_of(message.from), node_of(message.to));
   double& free = uplink_free_[event.place];
   const double start = std::max(now_, free);
-  free = start + static_cast<double>(message.bytes) / tables_.uplinks[event.place].bytes_per_s;
+  free = start + static_cast<double>(message.bytes) / tables_.uplinks[event.place];
   message.sent = std::max(message.sent, free);
   ++message.hop;
   if (message.hop < path.size()) {

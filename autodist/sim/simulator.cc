@@ -11,9 +11,6 @@
 namespace autodist::sim {
 namespace {
 
-// Steps differ by less than this when a job counts as settled.
-constexpr double kSettled = 1e-3;
-
 // The last three of a settled job; else those after the first half.
 Seconds period_of(const std::vector<double>& ends, bool settled) {
   const std::size_t last = ends.size() - 1;
@@ -23,7 +20,8 @@ Seconds period_of(const std::vector<double>& ends, bool settled) {
   return Seconds((ends[last] - ends[from]) / static_cast<double>(last - from));
 }
 
-// Of the steps after the first; for that one is above what it was left for.
+// Of a job that was left as hopeless: it has at least three steps, and the first, which has nothing
+// to wait for, does not count.
 Seconds mean_so_far(const std::vector<double>& ends) {
   return Seconds((ends.back() - ends.front()) / static_cast<double>(ends.size() - 1));
 }
@@ -180,16 +178,15 @@ Simulation simulate(const program::Program& program, const cluster::Cluster& clu
   const Symmetry symmetry = options.symmetry && !program.is_placed()
                                 ? find_symmetry(program, costs, tables)
                                 : no_symmetry(program);
-  EngineOptions how{options.least_steps, options.most_steps, kSettled, options.hopeless.value,
-                    options.trace};
+  SimulationOptions how = options;
   if (!program.in_step()) how.least_steps = options.most_steps;
-  if (!program.in_step() || costs.slowness) how.hopeless = 0;
+  if (!program.in_step() || costs.slowness) how.hopeless = Seconds{};
   Engine engine(program, costs, tables, symmetry, how);
   engine.run();
 
   Simulation result;
   result.bounds = bounds_of(program, cluster, costs, tables);
-  result.memory = memory_of(program, cluster, costs);
+  result.memory = memory_of(program, costs);
   result.events = engine.events();
   result.simulated_ranks = symmetry.period;
   result.settled = engine.settled();

@@ -9,6 +9,8 @@
 namespace autodist::sim {
 namespace {
 
+// Steps differ by less than this share when a job counts as settled.
+constexpr double kSettled = 1e-3;
 // Steps that a job may fall behind the best one before it is left.
 constexpr double kBehind = 0.05;
 
@@ -203,11 +205,11 @@ void Engine::ended_step(std::uint32_t r) {
   };
   const double last = took(step);
   settled_ = step >= 2 && program_.in_step() && !costs_.slowness &&
-             std::abs(last - took(step - 1)) <= options_.tolerance * last &&
-             std::abs(last - took(step - 2)) <= options_.tolerance * last;
+             std::abs(last - took(step - 1)) <= kSettled * last &&
+             std::abs(last - took(step - 2)) <= kSettled * last;
   // The first step has nothing to wait for, and the next ones vary.
-  abandoned_ = !settled_ && options_.hopeless > 0 && step >= 2 &&
-               step_ends_[step] - step_ends_[0] > options_.hopeless * (step + kBehind);
+  abandoned_ = !settled_ && options_.hopeless > Seconds{} && step >= 2 &&
+               step_ends_[step] - step_ends_[0] > options_.hopeless.value * (step + kBehind);
   if (abandoned_) step_ends_.resize(step + 1);  // of others, one may have been one step ahead
   if (settled_ || abandoned_ || target_ >= options_.most_steps) return;
   ++target_;

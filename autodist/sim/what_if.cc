@@ -16,7 +16,6 @@
 namespace autodist::sim {
 namespace {
 
-constexpr double kBytesPerGigabit = 1e9 / 8;
 constexpr double kMostNodes = 1 << 17;
 
 struct Key {

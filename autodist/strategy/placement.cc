@@ -24,8 +24,7 @@ std::vector<Placement::Scope> scopes_of(const ir::Graph& graph,
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     scopes[graph.ops[i].scope.value].stages.push_back(stage_of[i]);
   }
-  const auto empty = [](const Placement::Scope& scope) { return scope.stages.empty(); };
-  scopes.erase(std::remove_if(scopes.begin(), scopes.end(), empty), scopes.end());
+  std::erase_if(scopes, [](const Placement::Scope& scope) { return scope.stages.empty(); });
   return scopes;
 }
 

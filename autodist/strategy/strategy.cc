@@ -89,14 +89,12 @@ std::string name_of(AllReduceAlgorithm algorithm) {
 std::string node_name(const std::string& variable) { return variable + ":0"; }
 
 std::string variable_name(const std::string& node_name) {
-  const bool suffixed =
-      node_name.size() > 2 && node_name.compare(node_name.size() - 2, 2, ":0") == 0;
+  const bool suffixed = node_name.size() > 2 && node_name.ends_with(":0");
   return suffixed ? node_name.substr(0, node_name.size() - 2) : node_name;
 }
 
-std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
-                                            const std::string& where) {
-  std::vector<std::int64_t> shards;
+Partitioning parse_partitioner(const std::string& partitioner, const std::string& where) {
+  Partitioning result;
   std::size_t split = 0;
   const auto refuse = [&](const char* why) {
     fail(ErrorCode::kUsage, "{}: partitioner '{}': {}. Shards per axis expected, as in '2,1'.",
@@ -107,21 +105,17 @@ std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
     const auto count = as_number<std::int64_t>(partitioner.substr(begin, comma - begin));
     if (!count) refuse("not whole numbers");
     if (*count < 1) refuse("a number of shards below 1");
-    if (*count > 1) ++split;
-    shards.push_back(*count);
+    if (*count > 1) {
+      ++split;
+      result.axis = result.axes;
+      result.shards = *count;
+    }
+    ++result.axes;
     begin = comma + 1;
   }
   if (split == 0) refuse("no axis is split");
   if (split > 1) refuse("more than one axis is split");
-  return shards;
-}
-
-std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t shards,
-                                                 std::int64_t index) {
-  const std::int64_t share = rows / shards;
-  const std::int64_t larger = rows % shards;
-  const auto begin_of = [&](std::int64_t i) { return i * share + std::min(i, larger); };
-  return {begin_of(index), begin_of(index + 1)};
+  return result;
 }
 
 namespace {
@@ -249,28 +243,26 @@ class Check {
 
   void check_partition(const NodeConfig& node, ir::VariableId id, const std::string& here) {
     const std::vector<std::int64_t> shape = ir::shape_of(graph_, id);
-    const std::vector<std::int64_t> shards = parse_partitioner(node.partitioner, here);
-    if (shards.size() != shape.size()) {
+    const auto [axis, shards, axes] = parse_partitioner(node.partitioner, here);
+    if (axes != shape.size()) {
       fail(ErrorCode::kUsage,
            "{}: partitioner '{}' has {} axes, the variable [{}] has {}. Give shards of each.", here,
-           node.partitioner, shards.size(), fmt::join(shape, ","), shape.size());
+           node.partitioner, axes, fmt::join(shape, ","), shape.size());
     }
-    std::size_t axis = 0;
-    while (shards[axis] == 1) ++axis;
-    if (shards[axis] > shape[axis]) {
+    if (shards > shape[axis]) {
       fail(ErrorCode::kInfeasible,
            "{}: axis {} has {} rows, cannot be split in {}. Use at most {}.", here, axis,
-           shape[axis], shards[axis], shape[axis]);
+           shape[axis], shards, shape[axis]);
     }
     if (graph_.variable(id).sparse_gradient && axis != 0) {
       fail(ErrorCode::kInfeasible,
            "{}: its gradient is sparse, so it can be split along axis 0 only; got axis {}", here,
            axis);
     }
-    if (static_cast<std::int64_t>(node.parts.size()) != shards[axis]) {
+    if (static_cast<std::int64_t>(node.parts.size()) != shards) {
       fail(ErrorCode::kUsage,
            "{}: partitioner '{}' makes {} shards, {} are described. Describe each in part_config.",
-           here, node.partitioner, shards[axis], node.parts.size());
+           here, node.partitioner, shards, node.parts.size());
     }
     std::set<std::string> names;
     for (const NodeConfig& part : node.parts) {

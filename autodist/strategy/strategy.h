@@ -176,15 +176,15 @@ std::size_t entry_at(const StrategyHistory& history, std::int64_t step);
 // seen as such.
 bool looks_like_strategy(const std::string& bytes);
 
-// Shards per axis of a partitioner string. Throws Error(kUsage), prefixed with `where`: empty,
+// How a partitioner string cuts a variable.
+struct Partitioning {
+  std::size_t axis = 0;     // that is split
+  std::int64_t shards = 1;  // of it
+  std::size_t axes = 0;     // that the string has
+};
+// Rows of an axis are split by even_part(). Throws Error(kUsage), prefixed with `where`: empty,
 // zero, not a number, all ones, two split axes.
-std::vector<std::int64_t> parse_partitioner(const std::string& partitioner,
-                                            const std::string& where);
-
-// Rows of shard `index` when `rows` are split in `shards`: the first rows % shards get one more.
-// [begin, end)
-std::pair<std::int64_t, std::int64_t> shard_rows(std::int64_t rows, std::int64_t shards,
-                                                 std::int64_t index);
+Partitioning parse_partitioner(const std::string& partitioner, const std::string& where);
 
 // Throws Error(kUsage) where none of the strategy's variables is one of the graph's.
 void check_is_of(const Strategy& strategy, const ir::Graph& graph, const std::string& where);

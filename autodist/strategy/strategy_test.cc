@@ -118,17 +118,14 @@ TEST(Strategy, RefusesWhatIsNone) {
 }
 
 TEST(Strategy, PartitionersSplitExactlyOneAxis) {
-  EXPECT_EQ(parse_partitioner("2,1,1", "p"), (std::vector<std::int64_t>{2, 1, 1}));
+  const Partitioning second = parse_partitioner("1,2,1", "p");
+  EXPECT_EQ(second.axis, 1U);
+  EXPECT_EQ(second.shards, 2);
+  EXPECT_EQ(second.axes, 3U);
   for (const char* bad :
        {"", "0,1", "1,1", "2,2", "2,", "a", "-2", "2 ,1", "9999999999999999999999"}) {
     EXPECT_THROW(parse_partitioner(bad, "p"), Error) << bad;
   }
-}
-
-TEST(Strategy, TheFirstShardsTakeTheRestOfTheRows) {
-  EXPECT_EQ(shard_rows(7, 3, 0), (std::pair<std::int64_t, std::int64_t>{0, 3}));
-  EXPECT_EQ(shard_rows(7, 3, 1), (std::pair<std::int64_t, std::int64_t>{3, 5}));
-  EXPECT_EQ(shard_rows(7, 3, 2), (std::pair<std::int64_t, std::int64_t>{5, 7}));
 }
 
 TEST(Check, NamesWhatDoesNotFit) {

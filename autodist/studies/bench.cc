@@ -131,9 +131,7 @@ int bench_sweep(const BenchArguments& arguments, app::Console& console) {
     return arguments.models.empty() || std::find(arguments.models.begin(), arguments.models.end(),
                                                  of.model) != arguments.models.end();
   };
-  cases.erase(std::remove_if(cases.begin(), cases.end(),
-                             [&](const SweepCase& each) { return !wanted(each.of); }),
-              cases.end());
+  std::erase_if(cases, [&](const SweepCase& each) { return !wanted(each.of); });
   const auto done = [&console](const SweepRow& row) {
     console.err << fmt::format("{} {} at {} Gbit/s: {:.2f} of {:.2f}\n", row.of.of.model,
                                row.of.of.batch, row.of.gbit_per_s, row.row.gain_over_own(),
@@ -234,13 +232,11 @@ app::Action declare_bench_light(CLI::App& verb) {
   verb.add_option(
           "name", arguments->name,
           "sim: speed and scale of the simulator; place: of evaluating placements; p3: P3's study; "
-          "chart: AutoDist's published "
-          "chart; "
-          "predict: predictions beside real runs on this machine (needs root); search: searched "
-          "strategies against other systems' on AutoSync's two clusters, with --json how long a "
-          "search takes, too; sweep: the same over "
-          "links and batches, and against strategies drawn at random; gpu-times: published steps "
-          "on one GPU, predicted")
+          "chart: AutoDist's published chart; predict: predictions beside real runs on this "
+          "machine (needs root); search: searched strategies against other systems' on AutoSync's "
+          "two clusters, with --json how long a search takes, too; sweep: the same over links and "
+          "batches, and against strategies drawn at random; gpu-times: published steps on one GPU, "
+          "predicted")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));
   verb.add_flag("--quick", arguments->quick, "fewer repetitions of the same figures");

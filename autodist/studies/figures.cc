@@ -1,20 +1,15 @@
 #include "autodist/studies/figures.h"
 
 #include <fmt/format.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
+#include "autodist/base/clock.h"
+
 namespace autodist::studies {
 namespace {
-
-double cpu_seconds() {
-  timespec now{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 std::string verdict(const Goal& goal, double value) {
   const bool met = goal.at_least ? value >= goal.value : value <= goal.value;
@@ -24,11 +19,12 @@ std::string verdict(const Goal& goal, double value) {
 }  // namespace
 
 double least_cpu_seconds(int runs, const std::function<void()>& work) {
+  const ProcessCpuClock clock;
   double least = std::numeric_limits<double>::infinity();
   for (int i = 0; i < runs; ++i) {
-    const double start = cpu_seconds();
+    const Seconds start = clock.now();
     work();
-    least = std::min(least, cpu_seconds() - start);
+    least = std::min(least, (clock.now() - start).value);
   }
   return least;
 }

@@ -15,7 +15,6 @@ namespace autodist::studies {
 namespace {
 
 constexpr std::int64_t kBigArray = 1'000'000;  // MXNET_KVSTORE_BIGARRAY_BOUND's default
-constexpr double kBytesPerGigabit = 1e9 / 8;
 // Fitted, once for all models and links: what a message takes at each end, and the payload's share.
 constexpr Seconds kMessage{20e-6};
 constexpr double kGoodput = 0.96;
@@ -258,11 +257,9 @@ std::string p3_page() {
       "**Given**: the throughput of one worker (ResNet-50 105 images/s, Inception-v3 62, VGG-19 "
       "42, batch 32; Sockeye 80 sentences/s, batch 16), forward to backward 1:2, the layers' "
       "shares by roofline on a P4000. For Sockeye stands the shipped recurrent translation model "
-      "at "
-      "that rate: with vocabularies of IWSLT 2015's sizes (English to Vietnamese: 17,191 and "
-      "7,709; LSTMs of "
-      "512, 25 tokens: `nmt-iwslt`), and, as before, in the size of a larger task (`nmt`). "
-      "Gradients of embeddings are dense in both.\n\n"
+      "at that rate: with vocabularies of IWSLT 2015's sizes (English to Vietnamese: 17,191 and "
+      "7,709; LSTMs of 512, 25 tokens: `nmt-iwslt`), and, as before, in the size of a larger task "
+      "(`nmt`). Gradients of embeddings are dense in both.\n\n"
       "**Fitted**, to published gains themselves: for all models and links 20 us per message at "
       "each end, and 96 % of a link's rate for payload; for VGG-19 at 15 Gbit/s alone, further, "
       "cards that carry 10 Gbit/s and servers that sum 0.70 to 0.80 GB/s. Where a height agrees "

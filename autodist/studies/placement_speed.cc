@@ -111,10 +111,8 @@ std::string placement_speed_page(const Figures& figures) {
   return fmt::format(
       "# How fast placements are evaluated\n\nWritten by `autodist bench place -o "
       "docs/benchmarks/placement-speed.md`. Graphs as `autodist place generated:FAMILY:2` makes "
-      "them, {} "
-      "devices, random placements. Times are of the process's CPU, one thread, the least of "
-      "several "
-      "runs: others on the machine only add.\n\n{}",
+      "them, {} devices, random placements. Times are of the process's CPU, one thread, the least "
+      "of several runs: others on the machine only add.\n\n{}",
       kDevices, goals_page(placement_goals(), figures));
 }
 

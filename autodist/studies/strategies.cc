@@ -240,14 +240,13 @@ std::string strategy_page(const std::vector<StrategyRow>& rows, const std::strin
       "Made by `autodist bench search`. All times are the simulator's, uncalibrated: roofline "
       "times of the devices, the engine's default rates. A and B are AutoSync's clusters "
       "(`data/clusters/`).\n\n"
-      "*Best system* is the fastest of the five as they run by themselves: DDP-like in buckets "
-      "and Horovod-like in cycles, with a library's ring, first in, first out; PS-LB with whole "
-      "tensors, first in, first out; Parallax, both of these; BytePS in parts of 4 MB by "
-      "priority; all with a barrier before every step. *Best builder* is the fastest of all "
-      "builders, on our engine with its priorities and without the "
-      "barrier, so that the gain on equal engine is what the strategy alone gives. *Ideal* is the "
-      "best system's step over the problem's bound, which no lossless synchronous strategy "
-      "beats.\n\n";
+      "*Best system* is the fastest of the five as they run by themselves: DDP-like in buckets and "
+      "Horovod-like in cycles, with a library's ring, first in, first out; PS-LB with whole "
+      "tensors, first in, first out; Parallax, both of these; BytePS in parts of 4 MB by priority; "
+      "all with a barrier before every step. *Best builder* is the fastest of all builders, on our "
+      "engine with its priorities and without the barrier, so that the gain on equal engine is "
+      "what the strategy alone gives. *Ideal* is the best system's step over the problem's bound, "
+      "which no lossless synchronous strategy beats.\n\n";
   text += fmt::format("Budget of each search: {}.\n\n", budget);
   text += gains_table(rows) + "\n## Every system\n\nMilliseconds per step.\n\n";
   text += systems_table(rows, timed) + "\n## Figures\n\n| name | value |\n|---|---|\n";

@@ -143,9 +143,8 @@ std::string sweep_page(const std::vector<SweepRow>& rows, const std::vector<Chan
       "it is: the share that is faster than each builder's, on equal engine, and than the searched "
       "one.\n\n| model | batch | drawn |";
   std::string line = "|---|---|---|";
-  for (const Chance& chance : chances) {
-    if (&chance != &chances.front()) break;
-    for (const auto& [name, share] : chance.shares) {
+  if (!chances.empty()) {
+    for (const auto& [name, share] : chances.front().shares) {
       text += " " + name.substr(0, name.find(":max_shards")) + " |";
       line += "---|";
     }

@@ -31,7 +31,8 @@ std::vector<std::size_t> alike(const Found& found) {
   // A library's calls wait for threads of all ranks, which on cores that compute takes a time that
   // the simulator does not know; and their sums are not alike in every run.
   keep_if([](const Candidate& each) { return !each.judgement->by_library; });
-  // What was searched is the simulator's best in thousands, and so has what it prices too low.
+  // A searched strategy is the best of thousands by the simulator, so it is likely to be one whose
+  // time the simulator underestimates. A builder's was not chosen so.
   keep_if([](const Candidate& each) { return each.builder; });
   if (all.size() <= kMostAlike) return all;
   std::vector<std::size_t> some;

@@ -129,7 +129,12 @@ void Analytic::read_times(const program::Program& program) {
   });
 }
 
-std::string Analytic::name_of(std::size_t side) const {
+std::string Analytic::bound_of(const Score& score) const {
+  if (score.where == Where::kCompute) return "compute";
+  if (score.where == Where::kTrip) {
+    return fmt::format("the way round '{}'", space_.graph().variables[score.index].name);
+  }
+  const std::size_t side = score.index;
   const std::size_t n = nodes_.size();
   if (side < n) return nodes_[side].name + " sends";
   if (side < 2 * n) return nodes_[side - n].name + " receives";
@@ -223,18 +228,8 @@ Score Analytic::score(const Point& point, Loads& loads) const {
   Score score;
   score.step = Seconds(bottleneck.seconds);
   score.rank = bottleneck.seconds + kPlateau * bottleneck.all / static_cast<double>(loads.sides);
-  switch (bottleneck.where) {
-    case Where::kCompute:
-      score.bound = "compute";
-      break;
-    case Where::kSide:
-      score.bound = name_of(bottleneck.index);
-      break;
-    case Where::kTrip:
-      score.bound =
-          fmt::format("the way round '{}'", space_.graph().variables[bottleneck.index].name);
-      break;
-  }
+  score.where = bottleneck.where;
+  score.index = bottleneck.index;
   return score;
 }
 

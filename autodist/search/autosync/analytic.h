@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,7 +26,11 @@ struct Score {
   Seconds step;
   // `step` and a small share of all loads, so that points on one plateau differ.
   double rank = 0;
-  std::string bound;  // what carries most: "compute", "10.0.0.3's card", "rank 2's owner", …
+  // What carries most: the ops, a side of Analytic::Loads, or a variable's way round; the index is
+  // that of the side or the variable.
+  enum class Where : std::uint8_t { kCompute, kSide, kTrip };
+  Where where = Where::kCompute;
+  std::size_t index = 0;
 
   friend bool operator<(const Score& a, const Score& b) { return a.rank < b.rank; }
 };
@@ -81,6 +86,9 @@ class Analytic {
   // filled it.
   [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
+  // What carries most, in words: "compute", "10.0.0.3 sends", "the owner's work at rank 2", …
+  [[nodiscard]] std::string bound_of(const Score& score) const;
+
   // The variable's part of what the busiest side carries, by variable: where to look first.
   [[nodiscard]] std::vector<double> exposed(const Point& point) const;
 
@@ -113,7 +121,7 @@ class Analytic {
     double bytes_inside = 0;
     double inside = 0;
   };
-  enum class Where : std::uint8_t { kCompute, kSide, kTrip };
+  using Where = Score::Where;
   struct Bottleneck {
     double seconds = 0;
     Where where = Where::kCompute;
@@ -165,7 +173,6 @@ class Analytic {
   void raise_by_sides(const Point& point, Loads& loads, double stretch,
                       Bottleneck& bottleneck) const;
   [[nodiscard]] double busy_in(const Point& point, Loads& loads, double step, double busy) const;
-  [[nodiscard]] std::string name_of(std::size_t side) const;
 
   const Space& space_;
   const sim::CostModel& costs_;

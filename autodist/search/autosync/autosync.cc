@@ -39,10 +39,8 @@ constexpr int kDraws = 4;                    // per refinement, the one of best 
 
 // Several micro-batches give sums of products, which no two factors are.
 Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
-  auto& known = allowed.algorithms;
   if (passes.micro_batches != 1) {
-    known.erase(std::remove(known.begin(), known.end(), AllReduceAlgorithm::kSufficientFactors),
-                known.end());
+    std::erase(allowed.algorithms, AllReduceAlgorithm::kSufficientFactors);
   }
   return allowed;
 }
@@ -50,9 +48,8 @@ Allowed allowed_in(Allowed allowed, const passes::Options& passes) {
 // Arithmetic adds up loads. What rings and trees differ in, how long what is passed on waits at
 // every stop, it cannot see: they are left to the simulator.
 Allowed climbed(Allowed allowed) {
-  auto& known = allowed.algorithms;
   for (const AllReduceAlgorithm relay : {AllReduceAlgorithm::kRing, AllReduceAlgorithm::kTree}) {
-    known.erase(std::remove(known.begin(), known.end(), relay), known.end());
+    std::erase(allowed.algorithms, relay);
   }
   return allowed;
 }
@@ -102,19 +99,12 @@ class Search {
   // Devices that are not alike get the parts of the batch for which they compute as long, unless
   // one lacks the memory; refine_shared() looks whether these are worse.
   void share_batch(program::Program program) {
-    const auto lacks = [this](const program::Program& any, const sim::CostModel& costs) {
-      Bytes most;
-      for (const sim::MemoryUse& use : sim::memory_of(any, cluster_, costs)) {
-        most = std::max(most, use.missing());
-      }
-      return most;
-    };
-    const Bytes missing = lacks(program, costs_);
+    const Bytes missing = sim::missing_bytes(sim::memory_of(program, costs_));
     program.batch_shares = balanced_parts(
         program, [this](const program::Program& any) { return judge_.costs_of(any); });
     if (program.batch_shares.empty()) return;
     shared_costs_ = judge_.costs_of(program);
-    if (lacks(program, shared_costs_) > missing) return;
+    if (sim::missing_bytes(sim::memory_of(program, shared_costs_)) > missing) return;
     shares_ = by_replica(program.batch_shares, program, cluster_);
     shared_.emplace(space_, program, shared_costs_, passes_);
   }
@@ -449,7 +439,8 @@ class Search {
         const ChoiceKind synchronizer = next.choices[variables.front().value].kind;
         if (same_synchronizer && choice.kind != synchronizer) continue;
         if (!set_class(space_, variables, choice, next)) continue;
-        // As axes, which arithmetic cannot tell apart.
+        // Choices of one score differ in what arithmetic does not see, such as the axis of a cut:
+        // one of them is simulated.
         const double scored = score(next).rank;
         if (scored <= limit && tried.insert(scored).second && !try_point(next)) return false;
       }
@@ -477,7 +468,8 @@ class Search {
   }
 
   // Where ranks compute on the cores that the engine needs, how slow that makes it decides more
-  // than what the simulator hardly tells apart. Measurements that correct it say so themselves.
+  // than what the simulator hardly tells apart. Where measurements correct the simulator, they
+  // include that slowness already.
   [[nodiscard]] bool cores_are_shared() const {
     return !options_.correct &&
            std::any_of(costs_.devices.begin(), costs_.devices.end(),

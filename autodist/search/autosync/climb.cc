@@ -14,12 +14,10 @@ class Climber {
       : space_(space), neighbourhood_(neighbourhood), cost_(cost), stop_(stop) {
     best_.point = start;
     best_.cost = cost(start).value();
-    best_.tried = 1;
   }
 
   // True where the point is better than the best so far.
   bool take(const Point& point) {
-    ++best_.tried;
     const std::optional<double> cost = cost_(point);
     if (!cost || *cost >= best_.cost) return false;
     best_.cost = *cost;
@@ -58,7 +56,8 @@ class Climber {
     bool better = false;
     for (const Choice& choice : neighbourhood_.options(variables.front())) {
       if (stopped()) return better;
-      // Whole on a server of its own name is for single variables: a class is dealt.
+      // A class is dealt over the servers, so options that only name another server do the same
+      // to it: the first of them stands for all.
       if (variables.size() > 1 && choice.kind == ChoiceKind::kServers &&
           choice.places.size() == 1 && choice.places.front() != 0) {
         continue;
@@ -80,7 +79,6 @@ class Climber {
       const double left = 1 - static_cast<double>(i) / walk.moves;
       const double heat = walk.temperature * left * left * best_.cost;
       Point next = neighbourhood_.draw_one(here, weights, random);
-      ++best_.tried;
       const std::optional<double> cost = cost_(next);
       // Drawn whether needed or not, so that the sequence does not depend on rounding of costs.
       const double luck = draw_unit(random);
@@ -149,7 +147,6 @@ std::optional<ClimbResult> exhaust(const Space& space, const Neighbourhood& neig
   if (sizes.empty()) sizes.emplace_back(0);
   const std::size_t variables = space.graph().variables.size();
   std::optional<ClimbResult> best;
-  std::uint64_t tried = 0;
   for (const Bytes& size : sizes) {
     Point point;
     point.slice_bytes = size;
@@ -159,9 +156,8 @@ std::optional<ClimbResult> exhaust(const Space& space, const Neighbourhood& neig
     std::vector<std::size_t> at(variables);
     for (bool more = true; more;) {
       if (stop && stop()) return {};
-      ++tried;
       const std::optional<double> value = cost(point);
-      if (value && (!best || *value < best->cost)) best = ClimbResult{point, *value, 0};
+      if (value && (!best || *value < best->cost)) best = ClimbResult{point, *value};
       more = false;  // the next in the order of an odometer
       for (std::size_t i = 0; i < variables && !more; ++i) {
         const auto& options = neighbourhood.options(ir::VariableId(i));
@@ -171,7 +167,6 @@ std::optional<ClimbResult> exhaust(const Space& space, const Neighbourhood& neig
       }
     }
   }
-  if (best) best->tried = tried;
   return best;
 }
 

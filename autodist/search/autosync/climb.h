@@ -28,7 +28,6 @@ struct Walk {
 struct ClimbResult {
   Point point;
   double cost = 0;
-  std::uint64_t tried = 0;
 };
 
 // From `start`, whose cost must exist. `exposed` weighs the variables at a point (empty: evenly).

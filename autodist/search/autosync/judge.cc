@@ -43,10 +43,8 @@ std::optional<Judgement> Judge::operator()(const strategy::Strategy& strategy, s
   judgement.plan_bound = simulation.bounds.plan;
   judgement.problem_bound = simulation.bounds.problem;
   judgement.bound = sim::bound_name(simulation.bounds);
-  for (const sim::MemoryUse& use : simulation.memory) {
-    judgement.peak = std::max(judgement.peak, use.device());
-    judgement.missing = std::max(judgement.missing, use.missing());
-  }
+  judgement.peak = sim::peak_bytes(simulation.memory);
+  judgement.missing = sim::missing_bytes(simulation.memory);
   judgement.waits.resize(graph_->variables.size());
   for (const sim::Waited& wait : simulation.waits) {
     judgement.waits[wait.variable.value] = wait.seconds.value;

@@ -38,7 +38,7 @@ Shares shares_of(const Space& space, const Point& point) {
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     const Choice& choice = point.choices[id.value];
     if (choice.kind != ChoiceKind::kServers) return;
-    const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
+    const double each = byte_count(space.graph(), id) / static_cast<double>(choice.places.size());
     for (std::uint32_t place : choice.places) shares.add(place, each);
   });
   return shares;
@@ -89,52 +89,43 @@ std::vector<std::vector<ir::VariableId>> classes_of(const ir::Graph& graph) {
   std::vector<std::vector<ir::VariableId>> classes;
   for (auto& [key, variables] : by) classes.push_back(std::move(variables));
   const auto bytes = [&](const std::vector<ir::VariableId>& variables) {
-    return size_of(graph, variables.front()) * static_cast<double>(variables.size());
+    return byte_count(graph, variables.front()) * static_cast<double>(variables.size());
   };
   std::stable_sort(classes.begin(), classes.end(),
                    [&](const auto& a, const auto& b) { return bytes(a) > bytes(b); });
   return classes;
 }
 
-void deal(const Space& space, Point& point, const std::vector<bool>& fixed) {
+void deal(const Space& space, Point& point) {
   struct Shard {
     double bytes = 0;
     std::uint32_t* place = nullptr;
   };
   std::vector<Shard> shards;
-  Shares shares(space);
   for_each_variable(space.graph(), [&](ir::VariableId id) {
     Choice& choice = point.choices[id.value];
     if (choice.kind != ChoiceKind::kServers) return;
-    const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
-    for (std::uint32_t& place : choice.places) {
-      if (!fixed.empty() && fixed[id.value]) {
-        shares.add(place, each);
-      } else {
-        shards.push_back({each, &place});
-      }
-    }
+    const double each = byte_count(space.graph(), id) / static_cast<double>(choice.places.size());
+    for (std::uint32_t& place : choice.places) shards.push_back({each, &place});
   });
   std::stable_sort(shards.begin(), shards.end(),
                    [](const Shard& a, const Shard& b) { return a.bytes > b.bytes; });
+  Shares shares(space);
   for (const Shard& shard : shards) *shard.place = shares.give(shard.bytes);
 }
 
 bool set_class(const Space& space, const std::vector<ir::VariableId>& variables,
                const Choice& choice, Point& point) {
   Point changed = point;
-  for (ir::VariableId id : variables) changed.choices[id.value].places.clear();
-  std::vector<bool> ours(point.choices.size());
-  for (ir::VariableId id : variables) ours[id.value] = true;
-  Point others = changed;
-  for (ir::VariableId id : variables) others.choices[id.value].kind = ChoiceKind::kAllReduce;
-  Shares shares = shares_of(space, others);
+  // All-reduced, they hold nothing on servers: the shares are those of all other variables.
+  for (ir::VariableId id : variables) changed.choices[id.value].kind = ChoiceKind::kAllReduce;
+  Shares shares = shares_of(space, changed);
   // A single server that was asked for by name is kept; shards are dealt.
   const bool named = variables.size() == 1 && choice.places.size() == 1;
   for (ir::VariableId id : variables) {
     Choice& own = changed.choices[id.value];
     own = choice;
-    const double each = size_of(space.graph(), id) / static_cast<double>(choice.places.size());
+    const double each = byte_count(space.graph(), id) / static_cast<double>(choice.places.size());
     for (std::uint32_t& place : own.places) {
       if (choice.kind == ChoiceKind::kAllReduce) {
         place = id.value;
@@ -160,7 +151,7 @@ void regroup(const Space& space, double bytes, Point& point) {
       open = 0;
     }
     std::fill(choice.places.begin(), choice.places.end(), group);
-    open += size_of(space.graph(), ir::VariableId(i));
+    open += byte_count(space.graph(), ir::VariableId(i));
   }
 }
 

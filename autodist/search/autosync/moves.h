@@ -20,9 +20,9 @@ double draw_unit(std::mt19937_64& random);  // [0, 1)
 // bytes first. BERT's 24 layers give one class per kind of weight.
 std::vector<std::vector<ir::VariableId>> classes_of(const ir::Graph& graph);
 
-// Bandwidth-proportional load balancing: the shards on servers of all variables but `fixed`,
-// largest first, each to the server furthest below its share.
-void deal(const Space& space, Point& point, const std::vector<bool>& fixed = {});
+// Bandwidth-proportional load balancing: the shards on servers of all variables, largest first,
+// each to the server furthest below its share.
+void deal(const Space& space, Point& point);
 
 // `choice` for every variable of a class, as far as it is legal there: a group of its own each, or
 // shards dealt on from what the servers have. True where something changed.

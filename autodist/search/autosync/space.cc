@@ -10,6 +10,7 @@
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
+#include "autodist/passes/supported.h"
 #include "autodist/search/builders/parts.h"
 
 namespace autodist::search {
@@ -20,7 +21,6 @@ using strategy::AllReduceSynchronizer;
 using strategy::PsSynchronizer;
 
 constexpr double kGroups = 20;  // AutoSync, section 3
-constexpr std::int32_t kMostStaleness = 32;
 
 bool by_rows(const ir::Graph& graph, ir::VariableId id) {
   return ir::trained_by_rows(graph.variable(id));
@@ -129,10 +129,7 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
   }
 }
 
-void Space::forbid(AllReduceAlgorithm algorithm) {
-  auto& known = allowed_.algorithms;
-  known.erase(std::remove(known.begin(), known.end(), algorithm), known.end());
-}
+void Space::forbid(AllReduceAlgorithm algorithm) { std::erase(allowed_.algorithms, algorithm); }
 
 std::optional<std::string> Space::why_not_split(ir::VariableId variable,
                                                 const Choice& choice) const {
@@ -185,7 +182,7 @@ std::optional<std::string> Space::why_not_late(ir::VariableId variable,
                                                const Choice& choice) const {
   if (choice.staleness == 0) return {};
   const ir::Variable& of = graph_.variable(variable);
-  const std::int32_t most = std::min(allowed_.most_staleness, kMostStaleness);
+  const std::int32_t most = std::min(allowed_.most_staleness, passes::kMostStaleness);
   if (choice.staleness < 0 || choice.staleness > most) {
     return fmt::format("'{}' with staleness {}, at most {} allowed", of.name, choice.staleness,
                        most);
@@ -356,8 +353,8 @@ std::optional<Point> Space::point_of(const strategy::Strategy& strategy) const {
     if (const auto* reduce = std::get_if<AllReduceSynchronizer>(&each)) {
       return static_cast<std::uint32_t>(reduce->group);
     }
-    const std::string& to = std::get<PsSynchronizer>(each).reduction_destination;
-    const std::string node = to.substr(0, to.rfind(':', to.rfind(':') - 1));
+    const std::string node =
+        cluster::address_of(std::get<PsSynchronizer>(each).reduction_destination);
     for (std::uint32_t i = 0; i < servers_.size(); ++i) {
       if (cluster_.nodes[i].address == node) return i;
     }
@@ -383,10 +380,8 @@ std::optional<Point> Space::point_of(const strategy::Strategy& strategy) const {
       choice.places.push_back(*place);
     }
     if (!node.partitioner.empty()) {
-      const auto counts = strategy::parse_partitioner(node.partitioner, node.name);
-      choice.axis = static_cast<std::uint32_t>(
-          std::find_if(counts.begin(), counts.end(), [](auto k) { return k > 1; }) -
-          counts.begin());
+      choice.axis =
+          static_cast<std::uint32_t>(strategy::parse_partitioner(node.partitioner, node.name).axis);
     }
     point.choices.push_back(std::move(choice));
   }

@@ -46,7 +46,7 @@ Strategy whole_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
   Strategy strategy = with_replicas(cluster);
   PsSynchronizer ps = ps_of(options);
   for_each_variable(graph, [&](ir::VariableId id) {
-    ps.reduction_destination = loads.give(size_of(graph, id), 1).front();
+    ps.reduction_destination = loads.give(byte_count(graph, id), 1).front();
     strategy.nodes.push_back(node_of(graph, id, {}, [&](std::int64_t) { return ps; }));
   });
   return strategy;
@@ -60,7 +60,7 @@ Strategy partitioned_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
   const std::int64_t cap = cap_of(options);
   for_each_variable(graph, [&](ir::VariableId id) {
     const Cut cut = along_first_axis(graph, id, rule, cap);
-    const std::vector<std::string> servers = loads.give(size_of(graph, id), cut.shards);
+    const std::vector<std::string> servers = loads.give(byte_count(graph, id), cut.shards);
     strategy.nodes.push_back(node_of(graph, id, cut, [&](std::int64_t shard) {
       ps.reduction_destination = servers[static_cast<std::size_t>(shard)];
       return ps;
@@ -160,7 +160,7 @@ Strategy build_parallax(const ir::Graph& graph, const cluster::Cluster& cluster,
   Loads loads(cluster);
   for_each_variable(graph, [&](ir::VariableId id) {
     const bool sparse = graph.variable(id).sparse_gradient;
-    if (sparse) ps.reduction_destination = loads.give(size_of(graph, id), 1).front();
+    if (sparse) ps.reduction_destination = loads.give(byte_count(graph, id), 1).front();
     all_reduce.group = static_cast<std::int32_t>(id.value) / chunk;  // sparse ones count too
     strategy.nodes.push_back(node_of(graph, id, {}, [&](std::int64_t) {
       return sparse ? strategy::Synchronizer(ps) : strategy::Synchronizer(all_reduce);

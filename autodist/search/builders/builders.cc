@@ -44,7 +44,8 @@ bool are_equal(const std::string& a, const std::string& b) {
   return first && second ? *first == *second : a == b;
 }
 
-// An unknown word is refused as such, by what builds.
+// Whether `word` is a value of the condition's other option. One that is not is refused later, with
+// a message of its own, by what builds the strategy.
 bool is_known(const Condition& condition, const std::string& word) {
   if (std::string_view(condition.other) == "compressor") return is_compressor(word);
   return std::any_of(std::begin(strategy::kAllReduceAlgorithms),
@@ -135,7 +136,7 @@ const Options kPs{
 const Options kChunk{{"chunk_size", "128"}};
 const Options kAlgorithm{{"algorithm", "by_spec"},
                          {"update_at", "every_rank"},
-                         {"rank", "2"},  // of compressor=powersgd, as the next
+                         {"rank", "2"},  // this and warm_start: of compressor=powersgd
                          {"warm_start", "true"}};
 const Options kCap{{"max_shards", "0"}};  // 0: AutoDist's rule, however many shards it gives
 
@@ -201,11 +202,9 @@ strategy::Strategy build_strategy(const std::string& specification, const ir::Gr
 }
 
 std::string shown_name(const std::string& specification) {
-  constexpr std::string_view kLike = "-like";
   const std::string name = specification.substr(0, specification.find(':'));
-  const bool is_like = name.size() > kLike.size() &&
-                       name.compare(name.size() - kLike.size(), kLike.size(), kLike) == 0;
-  return is_like ? specification + " (as AutoDist runs it)" : specification;
+  return name.size() > 5 && name.ends_with("-like") ? specification + " (as AutoDist runs it)"
+                                                    : specification;
 }
 
 }  // namespace autodist::search

@@ -1,5 +1,5 @@
-// What the builders are made of: their options as values, the replicas, the servers' loads, a
-// variable's node in one piece or in shards. Private to this folder.
+// What builders and the search (autosync/) make strategies of: options as values, the replicas, the
+// servers' loads, a variable's node in one piece or in shards. Private to search/.
 
 #pragma once
 
@@ -85,7 +85,8 @@ void for_each_variable(const ir::Graph& graph, Visit visit) {
   for (std::size_t i = 0; i < graph.variables.size(); ++i) visit(ir::VariableId(i));
 }
 
-inline double size_of(const ir::Graph& graph, ir::VariableId variable) {
+// ir::bytes_of() as a number to calculate with.
+inline double byte_count(const ir::Graph& graph, ir::VariableId variable) {
   return static_cast<double>(ir::bytes_of(graph, variable).value);
 }
 

@@ -31,7 +31,7 @@ Strategy sharded(const ir::Graph& graph, const cluster::Cluster& cluster,
   PsSynchronizer ps = ps_of(options);
   for_each_variable(graph, [&](ir::VariableId id) {
     const Cut cut = cut_of(id);
-    const double bytes = size_of(graph, id) / static_cast<double>(cut.shards);
+    const double bytes = byte_count(graph, id) / static_cast<double>(cut.shards);
     strategy.nodes.push_back(node_of(graph, id, cut, [&](std::int64_t) {
       ps.reduction_destination = give(bytes);
       return ps;
@@ -61,7 +61,7 @@ Strategy bucketed(const ir::Graph& graph, const cluster::Cluster& cluster,
   std::vector<std::int32_t> groups(graph.variables.size());
   std::int32_t group = 0;
   for (const ir::VariableId id : order) {
-    const double bytes = size_of(graph, id);
+    const double bytes = byte_count(graph, id);
     const Joins joins = rule(group, open, id, bytes);
     if (joins == Joins::kNextGroup && open > 0) {
       ++group;

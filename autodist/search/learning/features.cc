@@ -5,6 +5,7 @@
 #include <map>
 
 #include "autodist/base/check.h"
+#include "autodist/base/even_part.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::search {
@@ -31,13 +32,9 @@ double bytes_of_shard(const ir::Graph& graph, ir::VariableId variable,
                       const strategy::NodeConfig& node, std::size_t shard) {
   const auto bytes = static_cast<double>(ir::bytes_of(graph, variable).value);
   if (node.parts.empty()) return bytes;
-  const auto counts = strategy::parse_partitioner(node.partitioner, node.name);
-  const auto axis = static_cast<std::size_t>(
-      std::find_if(counts.begin(), counts.end(), [](auto count) { return count > 1; }) -
-      counts.begin());
-  const std::int64_t rows = ir::shape_of(graph, variable)[axis];
-  const auto [begin, end] =
-      strategy::shard_rows(rows, counts[axis], static_cast<std::int64_t>(shard));
+  const strategy::Partitioning cut = strategy::parse_partitioner(node.partitioner, node.name);
+  const std::int64_t rows = ir::shape_of(graph, variable)[cut.axis];
+  const auto [begin, end] = even_part(rows, static_cast<std::int64_t>(shard), cut.shards);
   return bytes * share(static_cast<double>(end - begin), static_cast<double>(rows));
 }
 
@@ -50,8 +47,7 @@ LoadsByPlace loads_of(const strategy::Strategy& strategy, const ir::Graph& graph
   LoadsByPlace loads;
   const auto add = [&](const strategy::Synchronizer& how, double bytes) {
     if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&how)) {
-      const std::string& to = ps->reduction_destination;
-      Load& load = loads.servers[to.substr(0, to.rfind(':', to.rfind(':') - 1))];
+      Load& load = loads.servers[cluster::address_of(ps->reduction_destination)];
       load.bytes += bytes;
       load.pieces += 1;
     } else if (const auto* reduce = std::get_if<strategy::AllReduceSynchronizer>(&how)) {
@@ -142,13 +138,9 @@ double logarithm(double value) { return std::log(std::max(value, 1e-12)); }
 
 PaperFeatures paper_features(const strategy::Strategy& strategy, const ir::Graph& graph,
                              const cluster::Cluster& cluster) {
-  double slowest = 0;
-  double latency = 0;
-  for (const cluster::Node& node : cluster.nodes) {
-    const double rate = node.bandwidth_bytes_per_s;
-    slowest = slowest > 0 ? std::min(slowest, rate) : rate;
-    latency = std::max(latency, node.latency.value);
-  }
+  const cluster::SlowestLink link = cluster::slowest_link(cluster);
+  const double slowest = link.bytes_per_s;
+  const double latency = link.latency.value;
   const auto replicas = static_cast<double>(strategy.replicas.size());
   const LoadsByPlace loads = loads_of(strategy, graph);
   Largest server[3];
@@ -225,11 +217,6 @@ std::vector<double> plan_features(const strategy::Strategy& strategy,
   const PaperFeatures paper = paper_features(strategy, *program.graph, cluster);
   const auto ranks = static_cast<double>(program.ranks.size());
   const auto slices = static_cast<double>(program.slices.size());
-  double slowest = 0;
-  for (const cluster::Node& node : cluster.nodes) {
-    const double rate = node.bandwidth_bytes_per_s;
-    slowest = slowest > 0 ? std::min(slowest, rate) : rate;
-  }
   const auto owners = static_cast<double>(
       std::count_if(traffic.owned.begin(), traffic.owned.end(), [](double b) { return b > 0; }));
   const double largest = *std::max_element(traffic.owned.begin(), traffic.owned.end());
@@ -256,7 +243,7 @@ std::vector<double> plan_features(const strategy::Strategy& strategy,
                                   owners / ranks,
                                   std::log(ranks),
                                   ranks / static_cast<double>(cluster.nodes.size()),
-                                  logarithm(slowest),
+                                  logarithm(cluster::slowest_link(cluster).bytes_per_s),
                                   std::log1p(traffic.bytes),
                                   std::log1p(static_cast<double>(program.graph->variables.size()))};
   for (const std::size_t i : {0, 3, 6, 9}) features.push_back(share(paper[i], step));

@@ -12,6 +12,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/json_complaint.h"
+#include "autodist/base/statistics.h"
 
 namespace autodist::search {
 namespace {
@@ -193,10 +194,7 @@ double Residual::bias(const std::vector<Sample>& samples) const {
     if (sample.simulated <= 0) continue;
     ratios.push_back(sample.measured / correct(sample.features, Seconds(sample.simulated)).value);
   }
-  if (ratios.empty()) return 1;
-  const auto middle = ratios.begin() + static_cast<std::ptrdiff_t>(ratios.size() / 2);
-  std::nth_element(ratios.begin(), middle, ratios.end());
-  return *middle;
+  return ratios.empty() ? 1 : median_of(std::move(ratios));
 }
 
 std::string Residual::to_json() const {

@@ -29,7 +29,11 @@ class Search {
  public:
   Search(const ProcessorProblem& problem, const Windows& windows, Ticks deadline,
          std::uint64_t nodes, const std::function<bool()>& stop)
-      : problem_(problem), deadline_(deadline), limit_(nodes), stop_(stop) {
+      : problem_(problem),
+        deadline_(deadline),
+        limit_(nodes),
+        stop_(stop),
+        total_work_(std::accumulate(problem.time.begin(), problem.time.end(), std::int64_t{0})) {
     const std::size_t count = problem.size();
     std::mt19937_64 random(1);
     starts_.assign(count, -1);
@@ -50,7 +54,7 @@ class Search {
   DeadlineOutcome run() {
     std::vector<std::uint32_t> ready;
     for (std::uint32_t i = 0; i < problem_.size(); ++i) {
-      if (waits_[i] == 0 && problem_.parents[i].empty()) release(i, 0, ready);
+      if (problem_.parents[i].empty()) release(i, 0, ready);
     }
     const bool met = at_time(0, std::move(ready));
     DeadlineOutcome outcome;
@@ -160,16 +164,9 @@ class Search {
     idle_ += idle;
     bool found = false;
     const std::int64_t whole = static_cast<std::int64_t>(problem_.processors) * deadline_;
-    if (waiting.empty() || idle_ <= whole - total_work()) found = finish_and_go_on(then, waiting);
+    if (waiting.empty() || idle_ <= whole - total_work_) found = finish_and_go_on(then, waiting);
     if (!found) idle_ -= idle;
     return found;
-  }
-
-  [[nodiscard]] std::int64_t total_work() {
-    if (total_ < 0) {
-      total_ = std::accumulate(problem_.time.begin(), problem_.time.end(), std::int64_t{0});
-    }
-    return total_;
   }
 
   bool finish_and_go_on(Ticks then, std::vector<std::uint32_t> ready) {
@@ -275,7 +272,7 @@ class Search {
   std::vector<Running> running_;
   SetKey key_;
   std::int64_t idle_ = 0;
-  std::int64_t total_ = -1;
+  std::int64_t total_work_;
   std::uint64_t nodes_ = 0;
   bool cut_short_ = false;
   std::unordered_map<SetKey, std::vector<State>, HashKey> failed_;

@@ -4,6 +4,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "autodist/base/sort_unique.h"
+
 namespace autodist::search::placement {
 namespace {
 
@@ -30,8 +32,7 @@ Precedence precedence_of(const ThroughputProblem& problem, const TaskGraph& grap
   order.usable = std::find(forward.begin(), forward.end(), false) == forward.end();
   for (std::uint32_t group = 0; group < problem.groups(); ++group) {
     std::vector<std::uint32_t>& parents = order.parents[group];
-    std::sort(parents.begin(), parents.end());
-    parents.erase(std::unique(parents.begin(), parents.end()), parents.end());
+    sort_unique(parents);
     for (const std::uint32_t parent : parents) order.children[parent].push_back(group);
   }
   return order;

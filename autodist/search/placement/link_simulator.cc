@@ -52,9 +52,7 @@ LinkSimulator::LinkSimulator(const TaskGraph& graph, std::vector<ListDevice> dev
 }
 
 double LinkSimulator::cost_on(std::uint32_t task, DeviceIndex device) const {
-  const Task& what = graph_->tasks[task];
-  const ListDevice& where = devices_[device];
-  return (where.cpu ? what.cpu_cost.value_or(what.cost) : what.cost) / where.speed;
+  return time_on(graph_->tasks[task], devices_[device].cpu, devices_[device].speed);
 }
 
 // The time at which the output is there.
@@ -71,7 +69,7 @@ double LinkSimulator::transfer(DeviceIndex from, DeviceIndex to, std::uint32_t t
   const double rate =
       inside ? std::min(devices_[from].inside_bytes_per_unit, devices_[to].inside_bytes_per_unit)
              : std::min(devices_[from].bytes_per_unit, devices_[to].bytes_per_unit);
-  const double time = tensor.transfer ? *tensor.transfer : tensor.bytes / rate;
+  const double time = transfer_time(tensor, rate);
   const double start = std::max(now, std::max(sender.out_free, receiver.in_free));
   arrives = start + time;
   sender.out_free = arrives + devices_[from].after_transfer;

@@ -26,7 +26,6 @@ class LinkSimulator final : public StepSimulator {
   // kNotSupported where a task cannot run on its device or the memory does not suffice.
   double run(const Placement& placement) override;
   [[nodiscard]] const Timeline& timeline() const override { return timeline_; }
-  [[nodiscard]] std::size_t devices() const override { return devices_.size(); }
 
   // Of the last run: bytes held at the highest, per device: parameters and state all the time,
   // outputs from their task's start, copies from their arrival, both to the end of the last reader

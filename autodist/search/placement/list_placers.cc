@@ -10,17 +10,13 @@ namespace autodist::search::placement {
 namespace {
 
 double cost_on(const Task& task, const ListDevice& device) {
-  return (device.cpu ? task.cpu_cost.value_or(task.cost) : task.cost) / device.speed;
+  return time_on(task, device.cpu, device.speed);
 }
 
 double average_rate(const std::vector<ListDevice>& devices) {
   double sum = 0;
   for (const ListDevice& device : devices) sum += device.bytes_per_unit;
   return sum / static_cast<double>(devices.size());
-}
-
-double transfer_of(const TaskOutput& output, double bytes_per_unit) {
-  return output.transfer ? *output.transfer : output.bytes / bytes_per_unit;
 }
 
 // A task's bytes: what stays, and what it makes.
@@ -93,7 +89,7 @@ class ListPlacer {
     if (known != kNever) return known;
     const DeviceIndex from = placement_[input.task.value];
     const double transfer =
-        transfer_of(graph_.task(input.task).outputs[input.output], devices_[from].bytes_per_unit);
+        transfer_time(graph_.task(input.task).outputs[input.output], devices_[from].bytes_per_unit);
     return std::max(end_[input.task.value], link_free_[from]) + options_.caution * transfer;
   }
 
@@ -193,7 +189,7 @@ class ListPlacer {
     for (std::uint32_t i = 0; i < graph_.tasks.size(); ++i) {
       for (const TaskInput& input : graph_.tasks[i].inputs) {
         const TaskOutput& output = graph_.task(input.task).outputs[input.output];
-        edges.push_back({transfer_of(output, rate), input.task.value, i});
+        edges.push_back({transfer_time(output, rate), input.task.value, i});
       }
     }
     std::stable_sort(edges.begin(), edges.end(),
@@ -217,8 +213,8 @@ class ListPlacer {
       }
       double& delivered = delivered_[input.task.value][input.output];
       if (delivered == kNever) {
-        const double transfer = transfer_of(graph_.task(input.task).outputs[input.output],
-                                            devices_[from].bytes_per_unit);
+        const double transfer = transfer_time(graph_.task(input.task).outputs[input.output],
+                                              devices_[from].bytes_per_unit);
         delivered = std::max(end_[input.task.value], link_free_[from]) + transfer;
         link_free_[from] = delivered + devices_[from].after_transfer;
       }
@@ -301,7 +297,7 @@ std::vector<double> upward_ranks(const TaskGraph& graph, const std::vector<ListD
     for (const TaskInput& input : task.inputs) {
       const TaskOutput& output = graph.task(input.task).outputs[input.output];
       double& of_parent = rank[input.task.value];
-      of_parent = std::max(of_parent, rank[order[at]] + caution * transfer_of(output, rate));
+      of_parent = std::max(of_parent, rank[order[at]] + caution * transfer_time(output, rate));
     }
   }
   return rank;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "autodist/base/sort_unique.h"
+
 namespace autodist::search::placement {
 namespace {
 
@@ -35,9 +37,7 @@ struct Relaxed {
     for (const std::uint32_t task : order) {
       double least = kNotSupported;
       for (const ListDevice& device : on) {
-        const Task& what = graph.tasks[task];
-        const double base = device.cpu ? what.cpu_cost.value_or(what.cost) : what.cost;
-        least = std::min(least, base / device.speed);
+        least = std::min(least, time_on(graph.tasks[task], device.cpu, device.speed));
       }
       cost.push_back(least);
       pause.push_back(least > 0 ? least_pause : 0);
@@ -45,7 +45,7 @@ struct Relaxed {
     for (const std::uint32_t task : order) {
       for (const TaskInput& input : graph.tasks[task].inputs) {
         const TaskOutput& output = graph.task(input.task).outputs[input.control ? 0 : input.output];
-        const double transfer = output.transfer ? *output.transfer : output.bytes / rate;
+        const double transfer = transfer_time(output, rate);
         const Edge edge{index[input.task.value], index[task], transfer};
         // Of two outputs of one parent the last alone counts in Placeto's simulation; the least of
         // them is a bound in any.
@@ -145,8 +145,7 @@ class Contradiction {
               [&](std::uint32_t a, std::uint32_t b) { return tail_[a] > tail_[b]; });
     std::vector<double> heads;
     for (const std::uint32_t task : tasks) heads.push_back(head_[task]);
-    std::sort(heads.begin(), heads.end());
-    heads.erase(std::unique(heads.begin(), heads.end()), heads.end());
+    sort_unique(heads);
     for (const double head : heads) {
       double work = 0;
       double last_pause = 0;

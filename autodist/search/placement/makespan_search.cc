@@ -47,30 +47,6 @@ class Judge {
   MakespanAnswer best_;
 };
 
-// Groups of colours, and single tasks.
-struct Groups {
-  std::vector<std::vector<std::uint32_t>> members;
-  std::vector<std::uint32_t> of;
-};
-
-Groups groups_of(const TaskGraph& graph) {
-  Groups groups;
-  std::vector<std::uint32_t> of_colour;
-  for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
-    const std::uint32_t colour = graph.tasks[i].colour;
-    auto group = static_cast<std::uint32_t>(groups.members.size());
-    if (colour != kNoColour) {
-      if (colour >= of_colour.size()) of_colour.resize(colour + 1, kNoColour);
-      if (of_colour[colour] == kNoColour) of_colour[colour] = group;
-      group = of_colour[colour];
-    }
-    if (group == groups.members.size()) groups.members.emplace_back();
-    groups.members[group].push_back(i);
-    groups.of.push_back(group);
-  }
-  return groups;
-}
-
 class StepAnnealer {
  public:
   StepAnnealer(const MakespanProblem& problem, Judge& judge, std::mt19937_64& random)
@@ -117,8 +93,6 @@ class StepAnnealer {
       }
     }
   }
-
-  [[nodiscard]] const Placement& placement() const { return placement_; }
 
  private:
   [[nodiscard]] DeviceIndex any_device() {

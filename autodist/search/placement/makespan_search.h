@@ -40,7 +40,7 @@ struct MakespanAnswer {
 
 // The placement of `start` improved along an order: each task in turn goes to the device with the
 // shortest step; `visits` of all tasks, fewer when one changes nothing (the papers' walk with
-// arg-min in place of a policy). With fixed > 0 the simulations are counted against the options.
+// arg-min in place of a policy).
 MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placement& start,
                                   Order order, std::size_t visits, const MakespanOptions& options);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "autodist/base/sort_unique.h"
 #include "autodist/search/placement/annealing.h"
 #include "autodist/search/placement/random.h"
 
@@ -97,8 +98,7 @@ ThroughputProblem contracted(const ThroughputProblem& problem,
     for (std::uint32_t p = problem.pin_begin[net]; p < problem.pin_begin[net + 1]; ++p) {
       pins.push_back(cluster_of[problem.pins[p]]);
     }
-    std::sort(pins.begin(), pins.end());
-    pins.erase(std::unique(pins.begin(), pins.end()), pins.end());
+    sort_unique(pins);
     if (pins.size() < 2) continue;
     for (const std::uint32_t cluster : pins) {
       nets[cluster].push_back(static_cast<std::uint32_t>(coarse.net_cost.size()));

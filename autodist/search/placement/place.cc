@@ -53,17 +53,6 @@ void check_placer(const PlaceRequest& request) {
        fmt::join(names, ", "), hint);
 }
 
-std::vector<DeviceRow> rows_of(const TaskGraph& graph, const Placement& placement,
-                               const std::vector<ThroughputDevice>& devices,
-                               double bytes_per_unit) {
-  std::vector<DeviceRow> rows;
-  for (const DeviceLoad& load : loads_of(graph, placement, devices, bytes_per_unit)) {
-    rows.push_back(
-        {load.tasks, load.work, load.transfers, load.memory, load.bytes_in, load.bytes_out});
-  }
-  return rows;
-}
-
 std::vector<ThroughputDevice> throughput_devices(const std::vector<ListDevice>& devices) {
   std::vector<ThroughputDevice> result;
   const double rate = devices.front().bytes_per_unit;
@@ -84,13 +73,6 @@ PlaceResult place_for_throughput(const TaskGraph& graph, const PlaceRequest& req
   options.threads = request.threads;
   options.stop = stop_at_budget(request, clock);
   ThroughputAnswer answer;
-  const auto take = [&](std::optional<std::vector<DeviceIndex>> assignment) {
-    if (!assignment) return;
-    const ThroughputState state(problem, std::move(*assignment));
-    answer.assignment = state.assignment();
-    if (state.overflow() == 0) answer.largest_load = state.largest_load();
-    answer.found_by = request.placer;
-  };
   if (request.placer == "single") {
     answer = place_on_one(problem);
   } else if (request.placer == "linear") {
@@ -98,11 +80,12 @@ PlaceResult place_for_throughput(const TaskGraph& graph, const PlaceRequest& req
   } else if (request.placer == "descent") {
     answer = descend_along(problem, graph, request.order, request.seed);
   } else if (request.placer == "ideals") {
-    take(cut_by_ideals(problem, graph, kMostIdeals));
+    auto ideals = cut_by_ideals(problem, graph, kMostIdeals);
+    if (ideals) answer = judged(problem, std::move(*ideals), request.placer);
   } else if (request.placer == "multilevel") {
-    take(place_multilevel(problem, request.seed));
+    answer = judged(problem, place_multilevel(problem, request.seed), request.placer);
   } else if (request.placer == "anneal") {
-    answer = anneal_in_lanes(problem, graph, options);
+    answer = anneal_in_lanes(problem, options);
   } else {
     answer = throughput_portfolio(problem, graph, options);
   }
@@ -113,10 +96,8 @@ PlaceResult place_for_throughput(const TaskGraph& graph, const PlaceRequest& req
   result.stopped_by_clock = answer.stopped;
   if (answer.largest_load == kNotSupported) return result;
   result.placement = problem.expand(answer.assignment);
-  result.devices = rows_of(graph, result.placement, problem.devices, rate);
-  for (const DeviceRow& row : result.devices) {
-    result.value = std::max(result.value, row.work + row.transfers);
-  }
+  result.devices = loads_of(graph, result.placement, problem.devices, rate);
+  for (const DeviceLoad& load : result.devices) result.value = std::max(result.value, load.total());
   return result;
 }
 
@@ -216,8 +197,8 @@ PlaceResult described(const TaskGraph& graph, const PlaceRequest& request,
   result.bound = makespan_bound(graph, request.devices);
   result.placement = placement;
   result.value = simulator_of(graph, request)->run(placement);
-  result.devices = rows_of(graph, placement, throughput_devices(request.devices),
-                           request.devices.front().bytes_per_unit);
+  result.devices = loads_of(graph, placement, throughput_devices(request.devices),
+                            request.devices.front().bytes_per_unit);
   if (!request.placeto) return result;
   PlacetoSimulator simulator(graph, request.devices.size());
   simulator.run(placement);

@@ -11,6 +11,7 @@
 #include "autodist/search/placement/list_placers.h"
 #include "autodist/search/placement/orders.h"
 #include "autodist/search/placement/task_graph.h"
+#include "autodist/search/placement/throughput.h"
 
 namespace autodist::search::placement {
 
@@ -34,20 +35,12 @@ struct PlaceRequest {
   bool placeto = true;      // simulate as Placeto does; else as our own mode does
 };
 
-struct DeviceRow {
-  std::size_t tasks = 0;
-  double work = 0;       // time units
-  double transfers = 0;  // time units that its links are busy
-  double memory = 0;     // bytes: parameters and state; with Placeto's simulator peak of outputs
-  double bytes_in = 0;
-  double bytes_out = 0;
-};
-
 struct PlaceResult {
   Placement placement;  // empty: nothing found that the memory allows
   double value = 0;     // the objective, in the graph's unit
   double bound = 0;     // no placement is below
-  std::vector<DeviceRow> devices;
+  // By device. Memory is that of parameters and state; with Placeto's simulator, the outputs' peak.
+  std::vector<DeviceLoad> devices;
   std::string found_by;
   std::uint64_t evaluations = 0;
   bool stopped_by_clock = false;  // then another run may differ

@@ -8,9 +8,8 @@
 
 namespace autodist::search::placement {
 
-PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
-                                   const PlacetoCosts& costs)
-    : costs_(costs), devices_(devices) {
+PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices)
+    : devices_(devices) {
   AD_CHECK(devices > 0) << "a simulation without devices";
   const std::size_t count = graph.tasks.size();
   const std::vector<std::uint32_t> rank = ranks_by_name(graph);
@@ -49,7 +48,7 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices,
     index_outputs(out, edge_begin_.back());
     edge_begin_.push_back(static_cast<std::uint32_t>(by_output_.size()));
     for (const Edge& edge : out) {
-      transfer_.push_back(output_bytes_[task].at(edge.output) / costs_.bytes_per_us);
+      transfer_.push_back(output_bytes_[task].at(edge.output) / kPlacetoBytesPerUs);
     }
   }
   device_.resize(devices);
@@ -238,7 +237,7 @@ void PlacetoSimulator::start_next_transfer(Device& device, double now) {
   device.moving = next;
   ++device.bus_head;
   device.arrives = now + transfer_[device.moving.first];
-  device.bus_free = device.arrives + costs_.after_transfer;
+  device.bus_free = device.arrives + kPlacetoAfterTransfer;
 }
 
 // One job per output that is wanted elsewhere, in the order of the first child that wants it.
@@ -279,7 +278,7 @@ void PlacetoSimulator::start_next_op(Device& device, double now, const Placement
   timeline_.before[task] = device.queue_head == 1 ? task : device.running;
   device.running = task;
   device.op_ends = now + cost_[task];
-  device.free = device.op_ends + (cost_[task] > 0 ? costs_.after_op : 0);
+  device.free = device.op_ends + (cost_[task] > 0 ? kPlacetoAfterOp : 0);
 
   enqueue_transfers(task, device, placement);
   if (device.bus_head < device.bus_end && device.bus_free == kNever) {

@@ -17,21 +17,19 @@
 namespace autodist::search::placement {
 
 // The constants of Placeto's code.
-struct PlacetoCosts {
-  double after_op = 5.7;       // a device pauses so long after an op of non-zero cost
-  double after_transfer = 25;  // a bus after every transfer
-  double bytes_per_us = 7600;  // every link
-};
+inline constexpr double kPlacetoAfterOp = 5.7;  // µs that a device pauses after an op that costs
+inline constexpr double kPlacetoAfterTransfer = 25;  // µs that a bus pauses after every transfer
+inline constexpr double kPlacetoBytesPerUs = 7600;   // of every link
 
 // Reusable: run() allocates nothing after construction. Not safe from two threads; copies are
 // independent.
 class PlacetoSimulator final : public StepSimulator {
  public:
   // REQUIRES: a verified graph whose costs are finite, devices > 0. Keeps no reference to `graph`.
-  PlacetoSimulator(const TaskGraph& graph, std::size_t devices, const PlacetoCosts& costs = {});
+  PlacetoSimulator(const TaskGraph& graph, std::size_t devices);
 
   // The run time: the time of the last event, trailing pauses included.
-  // REQUIRES: one device below devices() per task.
+  // REQUIRES: one device per task, below the count of devices.
   double run(const Placement& placement) override;
 
   [[nodiscard]] const Timeline& timeline() const override { return timeline_; }
@@ -39,9 +37,6 @@ class PlacetoSimulator final : public StepSimulator {
   // Highest total of outputs held at a time, per device, in the last run: an output lives from its
   // op's start to the whole µs before the end of its last child.
   [[nodiscard]] std::vector<std::int64_t> peak_bytes(const Placement& placement) const;
-
-  [[nodiscard]] std::size_t devices() const override { return devices_; }
-  [[nodiscard]] std::size_t tasks() const { return cost_.size(); }
 
  private:
   struct Edge {
@@ -85,7 +80,6 @@ class PlacetoSimulator final : public StepSimulator {
   void enqueue_transfers(std::uint32_t task, Device& device, const Placement& placement);
   void start_next_op(Device& device, double now, const Placement& placement);
 
-  PlacetoCosts costs_;
   std::size_t devices_;
   std::vector<double> cost_;
   std::vector<std::vector<double>> output_bytes_;

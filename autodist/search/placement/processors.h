@@ -63,7 +63,6 @@ struct ProcessorAnswer {
   Ticks length = 0;
   Ticks bound = 0;
   std::string found_by;
-  std::string proved_by;
   [[nodiscard]] bool optimal() const { return length == bound; }
 };
 

@@ -90,17 +90,12 @@ Starts justified(const ProcessorProblem& problem, const Starts& starts) {
   return early;
 }
 
-Starts turned_around(const ProcessorProblem& problem, const Starts& of_reversed) {
-  const Ticks length = [&] {
-    Ticks most = 0;
-    for (std::size_t i = 0; i < of_reversed.size(); ++i) {
-      most = std::max(most, of_reversed[i] + problem.time[problem.size() - 1 - i]);
-    }
-    return most;
-  }();
+Starts turned_around(const ProcessorProblem& reversed, const Starts& of_reversed) {
+  const Ticks length = length_of(reversed, of_reversed);
   Starts starts(of_reversed.size());
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    starts[i] = length - of_reversed[starts.size() - 1 - i] - problem.time[i];
+    const std::size_t same = starts.size() - 1 - i;
+    starts[i] = length - of_reversed[same] - reversed.time[same];
   }
   return starts;
 }
@@ -119,7 +114,6 @@ class ProcessorSearch {
     const std::vector<Ticks> levels = bottom_levels(problem_);
     offer(list_schedule(problem_, {levels.begin(), levels.end()}), "b-level list");
     answer_.bound = processor_bound(problem_);
-    answer_.proved_by = "windows";
     randomise(problem_, false, options_.schedules / 4);
     randomise(reversed_, true, options_.schedules / 4);
     shave(kShavingTrials);
@@ -172,7 +166,7 @@ class ProcessorSearch {
       last = length;
       keys.swap(trial);
       if (length > answer_.length + spread_allowed(length)) continue;
-      Starts ours = backwards ? turned_around(problem_, starts) : std::move(starts);
+      Starts ours = backwards ? turned_around(reversed_, starts) : std::move(starts);
       ours = justified(problem_, ours);
       offer(std::move(ours), "randomised lists");
     }
@@ -186,7 +180,6 @@ class ProcessorSearch {
       Windows windows(problem_, closure_, answer_.bound);
       if (windows.shaved(trials)) return;
       ++answer_.bound;
-      answer_.proved_by = "windows, shaved";
     }
   }
 
@@ -214,13 +207,12 @@ class ProcessorSearch {
       }
       left -= std::min(left, outcome.nodes + 1);
       if (outcome.verdict == DeadlineOutcome::Verdict::kMet) {
-        offer(backwards ? turned_around(problem_, outcome.starts) : outcome.starts,
+        offer(backwards ? turned_around(reversed_, outcome.starts) : outcome.starts,
               "branch and bound");
         return true;
       }
       if (outcome.verdict == DeadlineOutcome::Verdict::kImpossible) {
         answer_.bound = std::max(answer_.bound, deadline + 1);
-        answer_.proved_by = "branch and bound";
         return true;
       }
     }

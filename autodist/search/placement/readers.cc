@@ -128,12 +128,12 @@ std::string stem_of(const std::string& path) {
   return file.substr(0, file.find('.'));
 }
 
-TaskGraph parse_pipedream(const std::string& text, const std::string& where, bool backward) {
+TaskGraph parse_pipedream(const std::string& text, const std::string& where) {
   const PipedreamText file(text, where);
   const std::size_t count = file.nodes.size();
   TaskGraph graph;
   graph.name = stem_of(where);
-  graph.tasks.resize(backward ? 2 * count : count);
+  graph.tasks.resize(2 * count);
   for (std::size_t i = 0; i < count; ++i) {
     const PipedreamNode& node = file.nodes[i];
     Task& forward = graph.tasks[i];
@@ -144,7 +144,6 @@ TaskGraph parse_pipedream(const std::string& text, const std::string& where, boo
     for (const std::size_t parent : node.parents) {
       forward.inputs.push_back({TaskId(parent), 0, false});
     }
-    if (!backward) continue;
     Task& gradient = graph.tasks[count + i];
     gradient.name = "b_" + node.name;
     gradient.cost = node.backward * kMicrosecondsPerMillisecond;
@@ -152,7 +151,7 @@ TaskGraph parse_pipedream(const std::string& text, const std::string& where, boo
     gradient.outputs = {{node.activation, std::nullopt}};
     gradient.inputs.push_back({TaskId(i), 0, false});
   }
-  for (std::size_t i = 0; backward && i < count; ++i) {
+  for (std::size_t i = 0; i < count; ++i) {
     for (const std::size_t parent : file.nodes[i].parents) {
       graph.tasks[count + parent].inputs.push_back({TaskId(count + i), 0, false});
     }

@@ -16,9 +16,8 @@ TaskGraph parse_throughput(const std::string& text, const std::string& where);
 
 // PipeDream's text (SOSP 2019): `node1 -- Conv2d(…) -- forward_compute_time=2.2, …` and
 // `\tnode1 -- node2`. Times become µs, as Placeto's simulation wants them. Every node becomes
-// `NAME` (forward); with `backward` also `b_NAME`, which waits for NAME and for its children's
-// backward parts.
-TaskGraph parse_pipedream(const std::string& text, const std::string& where, bool backward = true);
+// `NAME` (forward) and `b_NAME`, which waits for NAME and for its children's backward parts.
+TaskGraph parse_pipedream(const std::string& text, const std::string& where);
 
 // Standard Task Graph Set (Kasahara laboratory): a count, then `id time predecessors id…` a line,
 // with a dummy source and sink. No communication.

@@ -44,7 +44,6 @@ class StepSimulator {
   virtual double run(const Placement& placement) = 0;
   // Of the last run that did not end in kNotSupported.
   [[nodiscard]] virtual const Timeline& timeline() const = 0;
-  [[nodiscard]] virtual std::size_t devices() const = 0;
 };
 
 }  // namespace autodist::search::placement

@@ -39,6 +39,24 @@ Neighbours neighbours_of(const TaskGraph& graph) {
   return result;
 }
 
+Groups groups_of(const TaskGraph& graph) {
+  Groups groups;
+  std::vector<std::uint32_t> of_colour;
+  for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
+    const std::uint32_t colour = graph.tasks[i].colour;
+    auto group = static_cast<std::uint32_t>(groups.members.size());
+    if (colour != kNoColour) {
+      if (colour >= of_colour.size()) of_colour.resize(colour + 1, kNoColour);
+      if (of_colour[colour] == kNoColour) of_colour[colour] = group;
+      group = of_colour[colour];
+    }
+    if (group == groups.members.size()) groups.members.emplace_back();
+    groups.members[group].push_back(i);
+    groups.of.push_back(group);
+  }
+  return groups;
+}
+
 std::vector<std::uint32_t> topological_order(const Neighbours& neighbours) {
   const std::size_t count = neighbours.children.size();
   std::vector<std::size_t> waits(count);

@@ -49,6 +49,11 @@ inline constexpr double kNotSupported = std::numeric_limits<double>::infinity();
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 inline constexpr std::uint32_t kNoColour = std::numeric_limits<std::uint32_t>::max();
 
+// Time of an output on a link that carries so many bytes per unit of time.
+inline double transfer_time(const TaskOutput& output, double bytes_per_unit) {
+  return output.transfer ? *output.transfer : output.bytes / bytes_per_unit;
+}
+
 struct Task {
   std::string name;
   double cost = 0;                   // on an accelerator of speed 1; kNotSupported: not there
@@ -61,6 +66,11 @@ struct Task {
 
   friend bool operator==(const Task& a, const Task& b);
 };
+
+// Time of a task on a device whose speed costs are divided by.
+inline double time_on(const Task& task, bool cpu, double speed) {
+  return (cpu ? task.cpu_cost.value_or(task.cost) : task.cost) / speed;
+}
 
 // Devices that the file itself asks for, as the published throughput instances do.
 struct StatedDevices {
@@ -90,6 +100,13 @@ struct Neighbours {
   std::vector<std::vector<std::uint32_t>> parents;
 };
 Neighbours neighbours_of(const TaskGraph& graph);
+
+// What moves together: the tasks of a colour, and single tasks; in the order of their first tasks.
+struct Groups {
+  std::vector<std::vector<std::uint32_t>> members;  // tasks by group
+  std::vector<std::uint32_t> of;                    // group by task
+};
+Groups groups_of(const TaskGraph& graph);
 
 // Throws Error(kUsage), prefixed with `where`, naming the first thing that is wrong: no tasks, an
 // input out of range, a negative or missing number, a name twice, a cycle.

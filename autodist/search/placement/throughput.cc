@@ -1,20 +1,17 @@
 #include "autodist/search/placement/throughput.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/sort_unique.h"
 
 namespace autodist::search::placement {
 namespace {
 
-double transfer_time(const TaskOutput& output, double bytes_per_unit) {
-  return output.transfer ? *output.transfer : output.bytes / bytes_per_unit;
-}
-
 double cost_of(const Task& task, const ThroughputDevice& device) {
-  const double cost = device.cpu ? task.cpu_cost.value_or(task.cost) : task.cost;
-  return cost / device.speed;
+  return time_on(task, device.cpu, device.speed);
 }
 
 // Producer and readers per output, as groups, each once; nets inside one group are left out.
@@ -43,8 +40,7 @@ class Nets {
 
  private:
   void add(std::vector<std::uint32_t>& groups, double cost) {
-    std::sort(groups.begin(), groups.end());
-    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    sort_unique(groups);
     if (groups.size() < 2 || cost <= 0) return;
     problem_.net_cost.push_back(cost);
     problem_.pins.insert(problem_.pins.end(), groups.begin(), groups.end());
@@ -79,19 +75,9 @@ std::vector<ThroughputDevice> alike(std::size_t accelerators, std::size_t cpus, 
 ThroughputProblem::ThroughputProblem(const TaskGraph& graph, std::vector<ThroughputDevice> on,
                                      double bytes_per_unit)
     : devices(std::move(on)) {
-  std::vector<std::uint32_t> group_of_colour;
-  for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
-    const std::uint32_t colour = graph.tasks[i].colour;
-    auto group = static_cast<std::uint32_t>(members.size());
-    if (colour != kNoColour) {
-      if (colour >= group_of_colour.size()) group_of_colour.resize(colour + 1, kNoColour);
-      if (group_of_colour[colour] == kNoColour) group_of_colour[colour] = group;
-      group = group_of_colour[colour];
-    }
-    if (group == members.size()) members.emplace_back();
-    members[group].push_back(i);
-    group_of.push_back(group);
-  }
+  Groups groups = groups_of(graph);
+  members = std::move(groups.members);
+  group_of = std::move(groups.of);
   for (const std::vector<std::uint32_t>& tasks : members) {
     double held = 0;
     for (const std::uint32_t task : tasks) held += graph.tasks[task].memory;

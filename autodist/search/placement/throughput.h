@@ -107,7 +107,6 @@ class ThroughputState {
   [[nodiscard]] double overflow() const;
   [[nodiscard]] DeviceIndex device_of(std::uint32_t group) const { return assignment_[group]; }
   [[nodiscard]] const std::vector<DeviceIndex>& assignment() const { return assignment_; }
-  [[nodiscard]] const ThroughputProblem& problem() const { return *problem_; }
 
   // Loads anew from the assignment: rounding of many moves does not add up.
   void refresh();
@@ -125,9 +124,9 @@ class ThroughputState {
 // The load of every device by the definition alone, from the tasks: what incremental figures are
 // checked against, and what reports show.
 struct DeviceLoad {
-  double work = 0;
-  double transfers = 0;
-  double memory = 0;  // bytes
+  double work = 0;       // time units
+  double transfers = 0;  // time units that its links are busy
+  double memory = 0;     // bytes
   double bytes_in = 0;
   double bytes_out = 0;
   std::size_t tasks = 0;

@@ -18,16 +18,6 @@ constexpr std::size_t kRounds = 4;
 constexpr std::size_t kMostUnrolled = 40;
 constexpr std::size_t kMostIdealsInSearch = 4000;
 
-ThroughputAnswer judged(const ThroughputProblem& problem, std::vector<DeviceIndex> assignment,
-                        std::string found_by) {
-  const ThroughputState state(problem, std::move(assignment));
-  ThroughputAnswer answer;
-  answer.assignment = state.assignment();
-  answer.found_by = std::move(found_by);
-  if (state.overflow() == 0) answer.largest_load = state.largest_load();
-  return answer;
-}
-
 // A generator of its own for every lane of every round.
 std::mt19937_64 generator_of(std::uint64_t seed, std::uint64_t round, std::uint64_t lane) {
   std::seed_seq sequence{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32),
@@ -65,9 +55,7 @@ std::vector<Start> linear_starts(const ThroughputProblem& problem, const TaskGra
   std::stable_sort(starts.begin(), starts.end(), [](const Start& a, const Start& b) {
     return a.answer.largest_load < b.answer.largest_load;
   });
-  starts.erase(std::remove_if(starts.begin(), starts.end(),
-                              [](const Start& start) { return start.order.empty(); }),
-               starts.end());
+  std::erase_if(starts, [](const Start& start) { return start.order.empty(); });
   return starts;
 }
 
@@ -175,6 +163,16 @@ class Rounds {
 
 }  // namespace
 
+ThroughputAnswer judged(const ThroughputProblem& problem, std::vector<DeviceIndex> assignment,
+                        std::string found_by) {
+  const ThroughputState state(problem, std::move(assignment));
+  ThroughputAnswer answer;
+  answer.assignment = state.assignment();
+  answer.found_by = std::move(found_by);
+  if (state.overflow() == 0) answer.largest_load = state.largest_load();
+  return answer;
+}
+
 ThroughputAnswer place_on_one(const ThroughputProblem& problem) {
   ThroughputAnswer best;
   for (DeviceIndex device = 0; device < problem.devices.size(); ++device) {
@@ -236,7 +234,7 @@ ThroughputAnswer descend_along(const ThroughputProblem& problem, const TaskGraph
   return answer;
 }
 
-ThroughputAnswer anneal_in_lanes(const ThroughputProblem& problem, const TaskGraph& graph,
+ThroughputAnswer anneal_in_lanes(const ThroughputProblem& problem,
                                  const ThroughputSearchOptions& options) {
   return Rounds(problem, options, {}, place_on_one(problem)).run();
 }

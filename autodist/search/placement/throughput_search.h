@@ -31,6 +31,10 @@ struct ThroughputAnswer {
   bool stopped = false;  // by options.stop
 };
 
+// An assignment with its largest load.
+ThroughputAnswer judged(const ThroughputProblem& problem, std::vector<DeviceIndex> assignment,
+                        std::string found_by);
+
 // Everything on the device where the sum is least and that has the memory.
 ThroughputAnswer place_on_one(const ThroughputProblem& problem);
 
@@ -43,8 +47,9 @@ ThroughputAnswer place_linearly(const ThroughputProblem& problem, const TaskGrap
 ThroughputAnswer descend_along(const ThroughputProblem& problem, const TaskGraph& graph,
                                Order order, std::uint64_t seed);
 
-// Annealing of `start`, in lanes of other generators and temperatures; the best of all.
-ThroughputAnswer anneal_in_lanes(const ThroughputProblem& problem, const TaskGraph& graph,
+// Annealing from everything on one device and from tasks dealt by free memory, in lanes with their
+// own generators and temperatures; the best of all.
+ThroughputAnswer anneal_in_lanes(const ThroughputProblem& problem,
                                  const ThroughputSearchOptions& options);
 
 // Linear pieces along all orders and random unrollings, ideals where they are few, then rounds of

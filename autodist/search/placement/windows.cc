@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "autodist/base/sort_unique.h"
+
 namespace autodist::search::placement {
 namespace {
 
@@ -101,15 +103,7 @@ bool Windows::heads_and_tails(bool& changed) {
   return true;
 }
 
-bool Windows::propagate() {
-  for (bool changed = true; changed;) {
-    changed = false;
-    if (!heads_and_tails(changed)) return false;
-  }
-  return true;
-}
-
-bool Windows::energetic(bool adjust, bool& changed) {
+bool Windows::energetic(bool& changed) {
   const auto count = static_cast<std::uint32_t>(problem_->size());
   const auto capacity = static_cast<Ticks>(problem_->processors);
   std::vector<Ticks> begins;
@@ -121,12 +115,8 @@ bool Windows::energetic(bool adjust, bool& changed) {
     ends.push_back(latest_[i] + problem_->time[i]);
     ends.push_back(earliest_[i] + problem_->time[i]);
   }
-  const auto tidy = [](std::vector<Ticks>& values) {
-    std::sort(values.begin(), values.end());
-    values.erase(std::unique(values.begin(), values.end()), values.end());
-  };
-  tidy(begins);
-  tidy(ends);
+  sort_unique(begins);
+  sort_unique(ends);
   std::vector<Ticks> part(count);
   for (const Ticks begin : begins) {
     for (const Ticks end : ends) {
@@ -142,7 +132,6 @@ bool Windows::energetic(bool adjust, bool& changed) {
         sum += part[i];
       }
       if (sum > capacity * length) return false;
-      if (!adjust) continue;
       for (std::uint32_t i = 0; i < count; ++i) {
         const Ticks time = problem_->time[i];
         if (time == 0) continue;
@@ -167,9 +156,12 @@ bool Windows::energetic(bool adjust, bool& changed) {
 
 bool Windows::consistent() {
   for (bool changed = true; changed;) {
+    for (bool shrunk = true; shrunk;) {
+      shrunk = false;
+      if (!heads_and_tails(shrunk)) return false;
+    }
     changed = false;
-    if (!propagate()) return false;
-    if (!energetic(true, changed)) return false;
+    if (!energetic(changed)) return false;
   }
   return true;
 }

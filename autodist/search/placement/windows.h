@@ -42,17 +42,6 @@ class Windows {
   [[nodiscard]] Ticks earliest(std::uint32_t task) const { return earliest_[task]; }
   [[nodiscard]] Ticks latest(std::uint32_t task) const { return latest_[task]; }
 
-  // False when some window is empty from now on.
-  bool raise_earliest(std::uint32_t task, Ticks to);
-  bool lower_latest(std::uint32_t task, Ticks to);
-
-  // Shrinks by precedence and by the work of ancestors and descendants until nothing changes.
-  bool propagate();
-
-  // False when some interval must hold more work than the processors can do in it. With `adjust`,
-  // also shrinks the windows of tasks that cannot lie at an end of theirs.
-  bool energetic(bool adjust, bool& changed);
-
   // Repeats every rule that shrinks windows until nothing changes: false proves the deadline
   // impossible.
   bool consistent();
@@ -62,7 +51,15 @@ class Windows {
   bool shaved(std::uint64_t& budget);
 
  private:
+  // False when some window is empty from now on.
+  bool raise_earliest(std::uint32_t task, Ticks to);
+  bool lower_latest(std::uint32_t task, Ticks to);
+
+  // One pass of shrinking by precedence and by the work of ancestors and descendants.
   bool heads_and_tails(bool& changed);
+  // Shrinks the windows of tasks that cannot lie at an end of theirs. False when some interval must
+  // hold more work than the processors can do in it.
+  bool energetic(bool& changed);
 
   const ProcessorProblem* problem_;
   const Closure* closure_;

@@ -45,7 +45,7 @@ int bench_links(const SyncArguments& arguments, app::Console& console) {
   std::vector<comm::RankNumber> members;
   for (const auto& [rank, address] : machines) members.push_back(rank);
   const std::vector<comm::ProbedLink> links = comm::probe_all_links(
-      job.transport(), members, job.clock(), planning::ProcessCpuClock(), job.options().join_limit);
+      job.transport(), members, job.clock(), ProcessCpuClock(), job.options().join_limit);
   job.end();
   if (!job.is_chief()) return 0;
   nlohmann::ordered_json json{{"links", nlohmann::ordered_json::array()}};

@@ -7,7 +7,6 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <malloc.h>
-#include <sys/resource.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -94,15 +93,6 @@ search::Builder builder_of(const SyncArguments& arguments) {
           }};
 }
 
-double cpu_seconds() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
 // Of this process: memory that no file backs, and the most that it had since forget_peak().
 struct Resident {
   std::int64_t anonymous = 0;
@@ -161,14 +151,15 @@ int bench_sync_rank(const SyncArguments& arguments, app::Console& console) {
   AutoDist autodist(arguments.cluster, options);
   Session session = autodist.distribute(step, ir::parse_optimizer(arguments.optimizer));
   const SteadyClock clock;
+  const ProcessCpuClock cpu_clock;
   std::vector<double> seconds;
   std::vector<double> waiting;
-  double cpu_before = 0;
+  Seconds cpu_before;
   std::uint64_t sent_before = 0;
   Seconds start;
   for (std::int64_t i = 0; i < arguments.warmup + arguments.steps; ++i) {
     if (i == arguments.warmup) {
-      cpu_before = cpu_seconds();
+      cpu_before = cpu_clock.now();
       sent_before = session.bytes_sent();
       session.take_trace();
       forget_peak();
@@ -181,7 +172,7 @@ int bench_sync_rank(const SyncArguments& arguments, app::Console& console) {
     seconds.push_back((clock.now() - begin).value);
     waiting.push_back(session.last().waiting.value);
   }
-  const double cpu = cpu_seconds() - cpu_before;
+  const double cpu = (cpu_clock.now() - cpu_before).value;
   const std::uint64_t sent = session.bytes_sent() - sent_before;
   const Seconds wall = clock.now() - start;
   const std::int64_t memory = resident().peak - before.anonymous;
