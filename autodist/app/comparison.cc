@@ -35,15 +35,14 @@ Steps settled(const Steps& all) {
   return later.empty() ? all : later;
 }
 
-std::size_t ranks_in(const Steps& steps) {
+std::set<std::uint32_t> ranks_of(const Steps& steps) {
   std::set<std::uint32_t> ranks;
   for (const auto& each : steps) ranks.insert(each.first);
-  return ranks.size();
+  return ranks;
 }
 
 Steps at_ranks_of(const Steps& other, const Steps& steps) {
-  std::set<std::uint32_t> ranks;
-  for (const auto& each : other) ranks.insert(each.first);
+  const std::set<std::uint32_t> ranks = ranks_of(other);
   Steps some;
   for (const auto& each : steps) {
     if (ranks.count(each.first) > 0) some.insert(each);
@@ -165,8 +164,8 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
   const Sums a = sums_of(predicted, of_predicted);
   const Sums b = sums_of(measured, of_measured);
   Comparison comparison;
-  comparison.ranks_predicted = ranks_in(computed(predicted));
-  comparison.ranks_measured = ranks_in(computed(measured));
+  comparison.ranks_predicted = ranks_of(computed(predicted)).size();
+  comparison.ranks_measured = ranks_of(computed(measured)).size();
   comparison.step = {"step", Seconds(mean_step(a, of_predicted)),
                      Seconds(mean_step(b, of_measured))};
   comparison.phases = joined(a.phases, b.phases);

@@ -23,7 +23,7 @@ std::string stats_json(const std::vector<planning::DataCell>& cells,
 
 std::string evaluation_table(const std::vector<search::EvaluationRow>& rows);
 std::string evaluation_json(const std::vector<search::EvaluationRow>& rows);
-// The same as a page, with what the columns are and the command that made it.
+// These figures as a page, with what the columns are and the command that made it.
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
                             const planning::MeasuredPlans& plans, const std::string& command);
 

@@ -12,7 +12,6 @@
 #include <zmq.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -50,15 +49,6 @@ std::string beside(const char* name) {
   return !error && fs::exists(program, error) ? program.string() : "";
 }
 
-bool in_path(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (::access((folder + "/" + name).c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
-
 std::string blas_library() {
   std::error_code error;
   for (const char* folder :
@@ -69,16 +59,10 @@ std::string blas_library() {
   return "";
 }
 
-std::uint64_t limit_of(int resource) {
-  rlimit limit{};
-  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
-  return limit.rlim_cur;
-}
-
-std::uint64_t hard_limit_of(int resource) {
-  rlimit limit{};
-  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
-  return limit.rlim_max;
+rlimit limits_of(int resource) {
+  rlimit limits{};
+  ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limits);
+  return limits;
 }
 
 bool can_bind() {
@@ -218,7 +202,7 @@ std::string name_of(Health health) {
 MachineFacts machine_facts() {
   MachineFacts facts;
   facts.torch_program = beside("autodist-torch");
-  facts.ssh = in_path("ssh");
+  facts.ssh = is_on_path("ssh", process_environment());
   facts.curve = zmq_has("curve") != 0;
   facts.libtorch = libtorch_of_build();
   facts.torch_there = torch_version_in(facts.libtorch.folder);
@@ -232,10 +216,9 @@ MachineFacts machine_facts() {
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
   facts.cores = std::thread::hardware_concurrency();
   facts.core_limit = job::own_cores().quota;
-  const char* threads = std::getenv("OMP_NUM_THREADS");
-  facts.omp_threads = threads == nullptr ? "" : threads;
-  facts.open_files = hard_limit_of(RLIMIT_NOFILE);
-  facts.processes = limit_of(RLIMIT_NPROC);
+  facts.omp_threads = process_environment()("OMP_NUM_THREADS").value_or("");
+  facts.open_files = limits_of(RLIMIT_NOFILE).rlim_max;
+  facts.processes = limits_of(RLIMIT_NPROC).rlim_cur;
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
   facts.free_memory = static_cast<std::uint64_t>(job::free_memory().value);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -19,7 +18,9 @@
 #include "autodist/base/environment.h"
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/statistics.h"
 #include "autodist/base/units.h"
+#include "autodist/job/control_group.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/place.h"
@@ -30,12 +31,7 @@ namespace autodist::app {
 namespace {
 
 // The side of the machine that is cut off goes last, and is whole again last.
-constexpr std::chrono::milliseconds kCutIsLate{500};
-
-std::string contents(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+constexpr Seconds kCutIsLate{0.5};
 
 // Of this machine's processes, by their parent. One that ends meanwhile is left out.
 std::map<int, std::vector<int>> children_by_parent() {
@@ -44,7 +40,7 @@ std::map<int, std::vector<int>> children_by_parent() {
     const std::string name = entry.path().filename().string();
     const auto pid = as_number<int>(name);
     if (!pid) continue;
-    const std::string stat = contents(entry.path() / "stat");
+    const std::string stat = job::read_if_there(entry.path() / "stat").value_or("");
     const std::size_t after = stat.rfind(") ");  // the program's name may hold anything
     if (after == std::string::npos) continue;
     int parent = 0;
@@ -55,7 +51,7 @@ std::map<int, std::vector<int>> children_by_parent() {
 }
 
 Environment environment_of_process(int pid) {
-  const std::string text = contents(fmt::format("/proc/{}/environ", pid));
+  const std::string text = job::read_if_there(fmt::format("/proc/{}/environ", pid)).value_or("");
   std::vector<std::string> variables;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\0', begin), text.size());
@@ -181,15 +177,14 @@ Faults::Faults(FaultPlan plan, std::function<cluster::Cluster()> machines, bool 
 }
 
 void Faults::look(const job::JobMemory::Progress& progress, bool lost, std::uint32_t standby) {
-  const bool training = progress.trained() && !lost;
+  const bool training = progress.trained && !lost;
   trained_ |= training;
   look_at_cut(progress, training);
   if (!training || harmed_ || whole_again_ || (plan_.most > 0 && faults_ == plan_.most)) return;
-  const auto now = Clock::now();
+  const Seconds now = clock_.now();
   if (!due_) {
     const double part = std::uniform_real_distribution<double>(0.5, 1.5)(random_);
-    due_ = now + std::chrono::duration_cast<Clock::duration>(
-                     std::chrono::duration<double>(plan_.every * part));
+    due_ = now + Seconds{plan_.every * part};
   }
   if (now < *due_) return;
   due_.reset();
@@ -203,7 +198,7 @@ void Faults::look(const job::JobMemory::Progress& progress, bool lost, std::uint
 // A job that was lost meanwhile trains again when it is started again. One that was not, as its
 // limit of silence is longer, trains on.
 void Faults::look_at_cut(const job::JobMemory::Progress& progress, bool training) {
-  if (!whole_again_ || Clock::now() < *whole_again_) return;
+  if (!whole_again_ || clock_.now() < *whole_again_) return;
   if (!done_when_whole_) done_when_whole_ = progress.done;
   if (harmed_ && (!training || progress.done <= *done_when_whole_)) return;
   note_training_again(0);
@@ -221,8 +216,7 @@ Faults::Kind Faults::next_kind() const {
 // Where a machine does not do its part it counts all the same, as others have done theirs.
 void Faults::cut(const std::string& address, const cluster::Cluster& cluster) {
   const Seconds how_long{plan_.cut};
-  const auto seconds = std::chrono::duration<double>(plan_.cut);
-  harmed_ = Clock::now();
+  harmed_ = clock_.now();
   ++faults_;
   what_ = fmt::format("{} is cut off for {}", address, to_string(how_long));
   try {
@@ -230,7 +224,7 @@ void Faults::cut(const std::string& address, const cluster::Cluster& cluster) {
   } catch (const Error& error) {
     what_ += fmt::format(", in part ({})", error.what());
   }
-  whole_again_ = Clock::now() + kCutIsLate + std::chrono::duration_cast<Clock::duration>(seconds);
+  whole_again_ = clock_.now() + kCutIsLate + how_long;
   say_line("chaos: " + what_);
 }
 
@@ -254,7 +248,7 @@ void Faults::harm_one(std::uint32_t standby) {
   const bool hit = rank.node.empty() ? ::kill(rank.pid, halts ? SIGSTOP : SIGKILL) == 0
                                      : signal_over_ssh(rank, halts ? "STOP" : "KILL", cluster);
   if (!hit) return say_line(fmt::format("chaos: {} is not there", whom));
-  harmed_ = Clock::now();
+  harmed_ = clock_.now();
   ++faults_;
   what_ = fmt::format("{} is {}", whom, halts ? "halted" : "killed");
   say_line("chaos: " + what_);
@@ -266,12 +260,12 @@ const RankAt& Faults::drawn(const std::vector<RankAt>& ranks) {
 
 void Faults::note_training_again(std::int64_t steps_again) {
   if (!harmed_) return;
-  const double seconds = std::chrono::duration<double>(Clock::now() - *harmed_).count();
+  const Seconds time = clock_.now() - *harmed_;
   harmed_.reset();
-  seconds_.push_back(seconds);
+  times_.push_back(time);
   steps_again_ += steps_again;
   write(nlohmann::ordered_json{
-      {"fault", what_}, {"training_again_seconds", seconds}, {"steps_again", steps_again}}
+      {"fault", what_}, {"training_again_seconds", time.value}, {"steps_again", steps_again}}
             .dump());
 }
 
@@ -289,17 +283,15 @@ void Faults::summarise() const {
         "give it more steps.");
     return;
   }
-  std::vector<double> sorted = seconds_;
-  std::sort(sorted.begin(), sorted.end());
-  const auto text = [](double seconds) { return to_string(Seconds{seconds}); };
-  say_line(fmt::format(
-      "chaos: {} fault{}, training again after {} of them{}", faults_, faults_ == 1 ? "" : "s",
-      sorted.size(),
-      sorted.empty() ? ""
-                     : fmt::format(": after {} in the median ({} to {}); {} steps were done once "
-                                   "more",
-                                   text(sorted[sorted.size() / 2]), text(sorted.front()),
-                                   text(sorted.back()), steps_again_)));
+  std::string text = fmt::format("chaos: {} fault{}, training again after {} of them", faults_,
+                                 faults_ == 1 ? "" : "s", times_.size());
+  if (!times_.empty()) {
+    const auto [least, most] = std::minmax_element(times_.begin(), times_.end());
+    text += fmt::format(": after {} in the median ({} to {}); {} steps were done once more",
+                        to_string(median_of(times_)), to_string(*least), to_string(*most),
+                        steps_again_);
+  }
+  say_line(text);
 }
 
 }  // namespace autodist::app

@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -11,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/clock.h"
 #include "autodist/base/file.h"
+#include "autodist/base/units.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/job/job_memory.h"
 
@@ -28,8 +29,9 @@ struct FaultPlan {
   friend bool operator==(const FaultPlan&, const FaultPlan&);
 };
 
-// One word of a command line; and back. Throws Error(kUsage).
+// The plan as one word of a command line.
 std::string to_text(const FaultPlan& plan);
+// The plan that to_text() has written. Throws Error(kUsage) for another text.
 FaultPlan parse_fault_plan(const std::string& text);
 
 // A rank of this process's job, on this machine or elsewhere.
@@ -60,8 +62,6 @@ class Faults {
   void summarise() const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   // What each fault does is taken in turn.
   enum class Kind { kKill, kHalt, kCut };
   [[nodiscard]] Kind next_kind() const;
@@ -77,16 +77,17 @@ class Faults {
   bool cpu_only_;
   std::mt19937_64 random_;
   std::optional<AppendedFile> log_;
-  std::optional<Clock::time_point> due_;     // while it trains
-  std::optional<Clock::time_point> harmed_;  // until it trains again
-  std::string what_;                         // was done then
+  SteadyClock clock_;
+  std::optional<Seconds> due_;     // while it trains
+  std::optional<Seconds> harmed_;  // until it trains again
+  std::string what_;               // was done then
   // While a machine is cut off, and until it is known what came of it: when it is there again, and
   // how far the job was then.
-  std::optional<Clock::time_point> whole_again_;
+  std::optional<Seconds> whole_again_;
   std::optional<std::int64_t> done_when_whole_;
   bool trained_ = false;
   std::uint32_t faults_ = 0;
-  std::vector<double> seconds_;  // from a fault until it trained again
+  std::vector<Seconds> times_;  // from a fault until it trained again
   std::int64_t steps_again_ = 0;
 };
 

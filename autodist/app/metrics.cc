@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kPlan = "plan";
 
-// What begins an empty file goes with its first step.
+// Writes the first step and what stands before it in a new file (a head, a version) as one record.
 class Log : public MetricsLog {
  public:
   Log(const std::string& option, const std::string& path)

@@ -35,8 +35,8 @@ class MetricsLog {
 // be written, is no log, or has other columns. `option` names it in messages.
 std::unique_ptr<MetricsLog> open_lines(const std::string& option, const std::string& path,
                                        const std::vector<std::string>& names);
-// The same refusals, before the work; Error(kEnvironment) where it is closed to us. An empty path
-// is none.
+// Refuses before the work what open_lines() would refuse. Throws Error(kEnvironment) where the file
+// is closed to us. An empty path is none.
 void expect_lines(const std::string& option, const std::string& path,
                   const std::vector<std::string>& names);
 

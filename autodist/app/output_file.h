@@ -11,10 +11,12 @@ namespace autodist::app {
 // us, or it is a folder itself. An empty path is none. `option` names it in messages.
 void expect_writable(const std::string& option, const std::string& path);
 
-// The same of one that is appended to: where there is one, it must be open to us, not its folder.
+// Throws Error(kEnvironment) where `path` cannot be appended to: where it is a file already, that
+// must be open to us, and its folder need not be. Else as expect_writable().
 void expect_appendable(const std::string& option, const std::string& path);
 
-// The same of a folder, which may be one that is still to be made.
+// Throws Error(kEnvironment) where `path` cannot be a folder to write in; it may be one that is
+// still to be made. An empty path is none.
 void expect_folder(const std::string& option, const std::string& path);
 
 struct NamedFile {

@@ -75,13 +75,12 @@ void run(const std::vector<Task>& tasks) {
   }
   std::string complaint;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
-    std::string said = answers[i].get().output;
-    if (!complaint.empty() || said.find(kDone) != std::string::npos) continue;
-    while (!said.empty() && said.back() == '\n') said.pop_back();
+    const job::Finished finished = answers[i].get();
+    if (!complaint.empty() || finished.output.find(kDone) != std::string::npos) continue;
     complaint = fmt::format(
         "--partition: node {}: its routes cannot be changed: {}. It takes `ip` there, and root or "
         "sudo without a password.",
-        tasks[i].address, said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1));
+        tasks[i].address, job::last_words(finished));
   }
   if (!complaint.empty()) fail(ErrorCode::kEnvironment, "{}", complaint);
 }

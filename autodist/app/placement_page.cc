@@ -99,7 +99,7 @@ class PlacementTrace {
       start += cost(i);
     }
     for (std::size_t device = 0; device < devices_.size(); ++device) {
-      const placement::DeviceRow& row = result_.devices[device];
+      const placement::DeviceLoad& row = result_.devices[device];
       if (row.transfers <= 0) continue;
       add(program::Activity::kWire, device, "all transfers", row.bytes_in + row.bytes_out,
           at[device], at[device] + row.transfers);
@@ -150,7 +150,7 @@ report::PagePlacement section_of(const placement::TaskGraph& graph,
   section.evaluations = result.evaluations;
   section.about_timeline = about_timeline(request);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    const placement::DeviceRow& row = result.devices[i];
+    const placement::DeviceLoad& row = result.devices[i];
     section.devices.push_back({devices[i].name, row.tasks, Seconds(row.work * unit),
                                Seconds(row.transfers * unit), bytes_of(row.memory),
                                bytes_of(devices[i].figures.memory), bytes_of(row.bytes_in),

@@ -10,6 +10,7 @@
 #include "autodist/base/file.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
+#include "autodist/planning/encryption.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/plan_page.h"
 #include "autodist/planning/planning.h"
@@ -144,12 +145,11 @@ class Gatherer {
     planning::tune_to(planning::declared_links(*cluster_), *page_.graph, options);
     const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
-    planning::PlanPageRequest how;
-    how.chosen_by = page_.chosen_by;
-    how.how.passes = options;
-    how.calibration_file = sim::calibration_file(cluster_name_);
-    how.how.calibration = sim::read_calibration(cluster_name_);
-    how.how.options.budget = {planning::kReportBudget, 0};
+    planning::PlanPageRequest how =
+        planning::page_request(page_.chosen_by, options, AUTODIST_GLOO, cluster_name_);
+    // What a library reduces is in the clear: a job whose plan has that is not encrypted.
+    how.how.passes.encrypted =
+        program.collectives.empty() && planning::encrypts(Encryption::kAuto, *cluster_);
     how.timeline = request_.predicted.empty();
     const std::optional<report::PagePrediction> given = std::move(page_.prediction);
     planning::add_plan(page_, page_.graph, *cluster_, strategy::Strategy(*page_.strategy), program,

@@ -10,6 +10,7 @@
 #include <iostream>
 
 #include "autodist/job/job_memory.h"
+#include "autodist/job/place.h"
 
 namespace autodist::app {
 namespace {
@@ -102,7 +103,7 @@ void end_at_second_signal(int number) {
 
 std::string stopped_early(const Environment& environment, const std::string& by) {
   const std::string stopped = "stopped by " + by + " before the first step";
-  if (environment("AUTODIST_RANK").value_or("0") != "0") return stopped;
+  if (!job::is_rank_0(environment)) return stopped;
   const auto memory = job::JobMemory::inherited(environment);
   const auto progress = memory ? memory->progress() : job::JobMemory::Progress();
   if (progress.saved >= 0) {

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "autodist/app/this_process.h"
 #include "autodist/base/file.h"
+#include "autodist/job/control_group.h"
 
 namespace autodist::app {
 namespace {
@@ -22,25 +22,22 @@ constexpr Seconds kUntilSecondLook{5};
 constexpr Seconds kSilenceIsSaid{3};
 constexpr Seconds kLongestLook{1};
 // Where the plan changes again and again, or a machine is short of something for a while.
-constexpr std::chrono::seconds kUntilNextStandby{2};
-constexpr std::chrono::minutes kUntilStandbyAgain{1};
+constexpr Seconds kUntilNextStandby{2};
+constexpr Seconds kUntilStandbyAgain{60};
 constexpr int kMostDoubled = 6;
 // It says that it waits every few milliseconds, if the machine lets it.
-constexpr std::chrono::milliseconds kStandbyIsHeard{500};
+constexpr Seconds kStandbyIsHeard{0.5};
 // Silence that calls for a look at the process.
 constexpr Seconds kStrange{2};
-
-std::string contents(const std::string& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // Not where it has ended (nobody may have waited for it yet), is another program by now (exec keeps
 // the number, not the memory), or writes a core dump, which takes its time and ends by itself.
 bool could_beat(std::int64_t process) {
-  const std::string of = fmt::format("/proc/{}/", process);
-  return contents(of + "maps").find("/memfd:autodist-job") != std::string::npos &&
-         contents(of + "status").find("CoreDumping:\t1") == std::string::npos;
+  const auto read = [&](const char* name) {
+    return job::read_if_there(fmt::format("/proc/{}/{}", process, name)).value_or("");
+  };
+  return read("maps").find("/memfd:autodist-job") != std::string::npos &&
+         read("status").find("CoreDumping:\t1") == std::string::npos;
 }
 
 }  // namespace
@@ -108,9 +105,9 @@ void Supervision::look_at_progress() {
   if (!lost_at_ && !faults_) return;
   const job::JobMemory::Progress progress = memory_.progress();
   if (faults_) faults_->look(progress, lost_at_.has_value(), memory_.standby_that_runs());
-  if (!lost_at_ || !progress.trained()) return;
-  const Seconds since{std::chrono::duration<double>(Clock::now() - *lost_at_).count()};
-  const std::int64_t again = arbiter_.furthest() - progress.first;
+  if (!lost_at_ || !progress.trained) return;
+  const Seconds since = clock_.now() - *lost_at_;
+  const std::int64_t again = progress.furthest - progress.first;
   say_line(fmt::format("training again {} after the loss was noticed, from step {}{}",
                        to_string(since), progress.first,
                        again > 0 ? fmt::format("; {} steps are done once more", again) : ""));
@@ -121,15 +118,15 @@ void Supervision::look_at_progress() {
 
 // Not beside trials, whose times it would change, and which will keep another plan.
 bool Supervision::standby_is_due() const {
-  return arbiter_.restarts() > 0 && memory_.progress().trained() && !memory_.tries_plans() &&
-         Clock::now() >= next_standby_;
+  return arbiter_.restarts() > 0 && memory_.progress().trained && !memory_.tries_plans() &&
+         clock_.now() >= next_standby_;
 }
 
 std::uint32_t Supervision::begin_standby() {
   standby_lost_ = lost();
   standby_plans_ = memory_.plans_kept();
   says_when_ready_ = true;
-  next_standby_ = Clock::now() + kUntilNextStandby;
+  next_standby_ = clock_.now() + kUntilNextStandby;
   return ++standby_;
 }
 
@@ -140,9 +137,9 @@ bool Supervision::standby_fits() const {
 bool Supervision::standby_waits() const {
   const job::JobMemory::StandingBy before = memory_.standing_by();
   if (before.standby != standby_) return false;
-  const auto end = Clock::now() + kStandbyIsHeard;
+  const Seconds end = clock_.now() + kStandbyIsHeard;
   while (memory_.standing_by().beats == before.beats) {
-    if (Clock::now() > end) return false;  // halted
+    if (clock_.now() > end) return false;  // halted
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return memory_.standing_by().standby == standby_;
@@ -150,7 +147,7 @@ bool Supervision::standby_waits() const {
 
 void Supervision::note_standby_end(const std::string& how) {
   next_standby_ =
-      Clock::now() + kUntilStandbyAgain * (1 << std::min(failed_standbys_, kMostDoubled));
+      clock_.now() + kUntilStandbyAgain * (1 << std::min(failed_standbys_, kMostDoubled));
   if (failed_standbys_++ > 0) return;
   say_line(fmt::format("no standby: {}; it is tried again now and then", how));
 }
@@ -200,7 +197,9 @@ void Supervision::save_snapshot(const std::string& folder) {
 }
 
 std::string Supervision::where_it_begins(const std::string& folder) const {
-  const auto [first, done, saved, kept] = memory_.progress();
+  const job::JobMemory::Progress progress = memory_.progress();
+  const std::int64_t saved = progress.saved;
+  const std::int64_t kept = progress.kept;
   const auto checkpoint = checkpoint_in(folder);
   if (checkpoint && saved >= kept) return "from " + *checkpoint;
   if (kept >= 0 && (checkpoint || saved < 0 || !folder.empty())) {
@@ -220,7 +219,7 @@ std::vector<std::string> Supervision::lost() const {
 }
 
 Seconds Supervision::note_missing_machines(const job::JobMemory::Progress& progress) {
-  if (progress.trained()) {
+  if (progress.trained) {
     if (membership_) membership_->note_training();
     return Seconds{0};
   }
@@ -237,34 +236,33 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
   const job::JobMemory::Progress progress = memory_.progress();
   // A standby that ends before its first step is no loss of the job's: what it was is not counted.
   const bool in_vain =
-      memory_.standby_that_runs() > 0 && !progress.trained() && end != job::GenerationEnd::kInOrder;
+      memory_.standby_that_runs() > 0 && !progress.trained && end != job::GenerationEnd::kInOrder;
   const bool once_trained = arbiter_.furthest() >= 0;
   const Seconds machines =
       once_trained && !stop && !in_vain ? note_missing_machines(progress) : Seconds{0};
-  auto pause = in_vain ? std::optional(Seconds{0})
-                       : arbiter_.again(
-                             end, progress.trained() ? std::optional(progress.done) : std::nullopt);
+  const auto steps = progress.trained ? std::optional(progress.furthest_all) : std::nullopt;
+  auto pause = in_vain ? std::optional(Seconds{0}) : arbiter_.again(end, steps);
   if (!pause || stop) {
     if (arbiter_.gave_up() && arbiter_.restarts() > 0) {
       say_line(fmt::format(
           "given up: {} start{} in a row got no further than step {}. The lines of the first lost "
           "rank say why.",
-          arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s", arbiter_.furthest()));
+          arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s", progress.furthest));
       const std::string hint = membership_ ? membership_->hint() : "";
       if (!hint.empty()) say_line(hint);
     }
     return false;
   }
   pause = std::max(*pause, machines);
-  if (!lost_at_) lost_at_ = Clock::now();
+  if (!lost_at_) lost_at_ = clock_.now();
   const bool takes_over = standby();
   say_line(fmt::format("{}{} ({} of {}){}, {}", in_vain ? "the standby made no step: " : "",
                        takes_over ? "the standby takes over" : "starting again",
                        arbiter_.in_a_row(), arbiter_.restarts(),
                        pause->value > 0 ? " in " + to_string(*pause) : "",
                        where_it_begins(folder)));
-  const auto begin = Clock::now() + std::chrono::duration<double>(pause->value);
-  while (Clock::now() < begin && !stop) std::this_thread::sleep_for(kLook);
+  const Seconds begin = clock_.now() + *pause;
+  while (clock_.now() < begin && !stop) std::this_thread::sleep_for(kLook);
   if (stop) return false;
   memory_.begin_generation(takes_over ? standby_ : 0, checkpoint_in(folder).value_or(""));
   says_when_ready_ = false;

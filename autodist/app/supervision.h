@@ -4,7 +4,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -38,9 +37,9 @@ class Supervision {
   // Machines of the cluster file that the next generation is without (job::lost_machines).
   [[nodiscard]] std::vector<std::string> lost() const;
 
-  // Often, while a generation runs: says when it trains again, and when its chief falls silent.
-  // `chief` is its name, empty where it has ended. Returns what to say of one that has been silent
-  // for too long, as it is halted: it is lost, and the caller ends it.
+  // To be called often while a generation runs. Says when it trains again, and when its chief falls
+  // silent. `chief` is the chief's name, empty where it has ended. Where the chief has been silent
+  // for too long, as a halted process is, returns the line to say: the caller ends that chief.
   [[nodiscard]] std::optional<std::string> look(const std::string& chief);
 
   // For Standby. Whether it is time to start one; the number of the one that is started now.
@@ -68,8 +67,6 @@ class Supervision {
   [[nodiscard]] std::optional<std::string> checkpoint_in(const std::string& folder) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   void look_at_progress();
   void look_at_standby();
   [[nodiscard]] std::optional<std::string> silence_of(const std::string& chief);
@@ -82,19 +79,19 @@ class Supervision {
   std::function<job::Membership()> machines_;
   std::optional<job::Membership> membership_;  // since a machine was missing
   job::JobMemory memory_;
-  std::optional<Clock::time_point> lost_at_;  // until it trains again
+  SteadyClock clock_;
+  std::optional<Seconds> lost_at_;  // until it trains again
   // The newest standby: its number, and what lost() and the number of plans were at its start.
   std::uint32_t standby_ = 0;
   std::vector<std::string> standby_lost_;
   std::int64_t standby_plans_ = 0;
   bool says_when_ready_ = false;
   int failed_standbys_ = 0;  // since one was ready
-  Clock::time_point next_standby_;
+  Seconds next_standby_;
   std::optional<Faults> faults_;
   // Of the generation that runs:
   std::optional<comm::FailureDetector> chief_;  // since its chief was heard
   job::JobMemory::Pulse pulse_;                 // as it was last heard
-  SteadyClock clock_;
   Seconds heard_;
   Seconds looked_;
 };

@@ -9,15 +9,6 @@
 namespace autodist::app {
 namespace {
 
-// Behind so many characters.
-std::size_t position_of(std::string_view line, std::size_t characters) {
-  std::size_t position = 0;
-  for (; position < line.size(); ++position) {
-    if (begins_character(line[position]) && characters-- == 0) break;
-  }
-  return position;
-}
-
 std::size_t first_not_space(std::string_view line) {
   return std::min(line.find_first_not_of(' '), line.size());
 }
@@ -42,7 +33,7 @@ void wrap_line(std::string_view line, std::size_t columns, std::size_t indent, s
   std::string rest(line);
   const bool is_row = indent != second_column(line);  // of a table: broken between its cells
   while (columns_of(rest) > columns) {
-    const std::size_t end = position_of(rest, columns);
+    const std::size_t end = end_of_characters(rest, columns);
     const std::size_t begin = first_not_space(rest);
     std::size_t space = is_row ? rest.rfind("  ", end) : std::string::npos;
     if (space == std::string::npos || space <= begin) space = rest.rfind(' ', end);
@@ -70,7 +61,7 @@ std::optional<std::size_t> terminal_columns(int descriptor) {
 std::string cut(std::string_view line, std::size_t columns) {
   if (columns_of(line) <= columns) return std::string(line);
   if (columns == 0) return "";
-  return std::string(line.substr(0, position_of(line, columns - 1))) + "…";
+  return std::string(line.substr(0, end_of_characters(line, columns - 1))) + "…";
 }
 
 std::string first_that_fit(const std::vector<std::string>& parts, std::size_t columns) {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "autodist/base/text.h"
+
 namespace autodist::app {
 namespace {
 
@@ -38,6 +40,13 @@ std::vector<std::string> process_variables() {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) variables.emplace_back(*entry);
   return variables;
+}
+
+bool is_on_path(const std::string& program, const Environment& environment) {
+  for (const std::string& folder : split(environment("PATH").value_or(""), ':')) {
+    if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 void say_line(const std::string& line) { std::cerr << line_begin() + "autodist: " + line + "\n"; }

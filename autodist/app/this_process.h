@@ -15,6 +15,9 @@ namespace autodist::app {
 Environment process_environment();
 std::vector<std::string> process_variables();
 
+// Whether a folder of PATH has a program of this name.
+bool is_on_path(const std::string& program, const Environment& environment);
+
 // "autodist: LINE" on standard error, whole.
 void say_line(const std::string& line);
 

@@ -49,23 +49,14 @@ std::string delimited(const std::string& message) {
   return out + message;
 }
 
-// AttributeProto: name=1, int64=9, uint64=13, bool=27, string=29.
-std::string int64_attribute(const std::string& name, std::int64_t value) {
+// The fields of Chakra's AttributeProto that hold a value, one for each type.
+enum ValueField { kInt64 = 9, kBool = 27, kString = 29 };
+
+template <typename Value>
+std::string attribute(const std::string& name, ValueField field, const Value& value) {
   std::string out;
   put(1, name, out);
-  put(9, static_cast<std::uint64_t>(value), out);
-  return out;
-}
-std::string bool_attribute(const std::string& name, bool value) {
-  std::string out;
-  put(1, name, out);
-  put(27, value ? 1 : 0, out);
-  return out;
-}
-std::string string_attribute(const std::string& name, const std::string& value) {
-  std::string out;
-  put(1, name, out);
-  put(29, value, out);
+  put(field, value, out);
   return out;
 }
 
@@ -85,8 +76,8 @@ class Writer {
   std::string trace() {
     std::string metadata;
     put(1, std::string(kVersion), metadata);
-    put(2, string_attribute("autodist.graph", graph_.name), metadata);
-    put(2, int64_attribute("autodist.rank", rank_.value), metadata);
+    put(2, attribute("autodist.graph", kString, graph_.name), metadata);
+    put(2, attribute("autodist.rank", kInt64, rank_.value), metadata);
     out_ = delimited(metadata);
     if (program_.computes(rank_)) add_ops();
     for (std::size_t i = 0; i < program_.slices.size(); ++i) add_slice(program::SliceId(i));
@@ -105,8 +96,8 @@ class Writer {
     put_packed(5, node.data, message);
     const double micros = node.duration.value * 1e6;
     put(7, static_cast<std::uint64_t>(std::ceil(micros)), message);
-    put(10, bool_attribute("is_cpu_op", false), message);
-    put(10, int64_attribute("autodist.duration_ns", std::llround(micros * 1e3)), message);
+    put(10, attribute("is_cpu_op", kBool, false), message);
+    put(10, attribute("autodist.duration_ns", kInt64, std::llround(micros * 1e3)), message);
     for (const std::string& attribute : node.attributes) put(10, attribute, message);
     out_ += delimited(message);
     return next_++;
@@ -118,9 +109,9 @@ class Writer {
       const ir::Op& op = graph_.ops[i];
       Node node{op.name, kComp, {}, ops_[i], {}};
       for (ir::OpId each : needs[i]) node.data.insert(op_ids_[each.value]);
-      node.attributes = {int64_attribute("num_ops", op.flops.at(graph_.example_batch)),
-                         int64_attribute("tensor_size", op.bytes_moved.at(graph_.example_batch)),
-                         string_attribute("autodist.scope", graph_.scopes[op.scope.value])};
+      node.attributes = {attribute("num_ops", kInt64, op.flops.at(graph_.example_batch)),
+                         attribute("tensor_size", kInt64, op.bytes_moved.at(graph_.example_batch)),
+                         attribute("autodist.scope", kString, graph_.scopes[op.scope.value])};
       op_ids_.push_back(add(node));
     }
   }
@@ -142,11 +133,11 @@ class Writer {
     const program::Slice& slice = program_.slice(id);
     const std::string name = program_.shard(slice.pieces.front().shard).name;
     Node node{(result ? "result " : "contribution ") + name, type, {}, {}, {}};
-    node.attributes = {int64_attribute("comm_size", bytes.value),
-                       int64_attribute("comm_src", from.value),
-                       int64_attribute("comm_dst", to.value),
-                       int64_attribute("comm_tag", 2 * std::int64_t{id.value} + (result ? 1 : 0)),
-                       int64_attribute("comm_priority", std::llround(slice.needed.value * 1e9))};
+    node.attributes = {attribute("comm_size", kInt64, bytes.value),
+                       attribute("comm_src", kInt64, from.value),
+                       attribute("comm_dst", kInt64, to.value),
+                       attribute("comm_tag", kInt64, 2 * std::int64_t{id.value} + (result ? 1 : 0)),
+                       attribute("comm_priority", kInt64, std::llround(slice.needed.value * 1e9))};
     return node;
   }
 
@@ -193,8 +184,9 @@ class Writer {
       bytes += ir::bytes_of(graph_, variable);
       add_gradient(variable, node.data);
     }
-    node.attributes = {int64_attribute("comm_type", kAllReduce),
-                       int64_attribute("comm_size", bytes.value), string_attribute("pg_name", "")};
+    node.attributes = {attribute("comm_type", kInt64, kAllReduce),
+                       attribute("comm_size", kInt64, bytes.value),
+                       attribute("pg_name", kString, "")};
     add(node);
   }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <sstream>
 
 #include "autodist/base/text.h"
 #include "autodist/ir/text.h"
@@ -15,22 +14,11 @@ constexpr std::size_t kLeastName = 24;
 
 std::size_t widest_line(const std::string& text) {
   std::size_t widest = 0;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    widest = std::max(widest, columns_of(std::string_view(text).substr(begin, end - begin)));
-    begin = end + 1;
-  }
+  for (const std::string& line : split(text, '\n')) widest = std::max(widest, columns_of(line));
   return widest;
 }
 
-// The first so many characters, or the last.
-std::string first_of(const std::string& text, std::size_t count) {
-  std::size_t at = 0;
-  for (; at < text.size(); ++at) {
-    if (begins_character(text[at]) && count-- == 0) break;
-  }
-  return text.substr(0, at);
-}
+// The last so many characters.
 std::string last_of(const std::string& text, std::size_t count) {
   std::size_t at = text.size();
   while (at > 0 && count > 0) count -= begins_character(text[--at]) ? 1 : 0;
@@ -41,7 +29,7 @@ std::string last_of(const std::string& text, std::size_t count) {
 std::string without_middle(const std::string& text, std::size_t columns, std::size_t sixths) {
   if (columns_of(text) <= columns) return text;
   const std::size_t tail = sixths * (columns - 1) / 6;
-  return first_of(text, columns - 1 - tail) + "…" + last_of(text, tail);
+  return text.substr(0, end_of_characters(text, columns - 1 - tail)) + "…" + last_of(text, tail);
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -89,12 +77,8 @@ std::string in_several_lines(const Rows& rows, const std::vector<std::size_t>& r
     for (const std::size_t column : right) {
       if (column >= begin && column < end) to_the_right.push_back(column - begin);
     }
-    std::istringstream lines(ir::align(some, " ", to_the_right));
-    std::string line;
-    for (std::string& text : texts) {
-      std::getline(lines, line);
-      text += line + '\n';
-    }
+    const std::vector<std::string> lines = split(ir::align(some, " ", to_the_right), '\n');
+    for (std::size_t i = 0; i < rows.size(); ++i) texts[i] += lines[i] + '\n';
   }
   std::string all;
   for (const std::string& text : texts) all += text;

@@ -10,6 +10,7 @@
 
 #include "autodist/ir/optimizer.h"
 #include "autodist/report/fitted_table.h"
+#include "autodist/report/plan.h"
 
 namespace autodist::report {
 namespace {
@@ -18,7 +19,6 @@ struct Totals {
   std::size_t forward = 0;
   std::size_t backward = 0;
   std::int64_t elements = 0;
-  Bytes variable_bytes;
   std::size_t unused = 0;
   std::size_t sparse = 0;
   std::size_t mutated_buffers = 0;
@@ -35,7 +35,6 @@ Totals totals_of(const ir::Graph& graph) {
   }
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     totals.elements += ir::element_count(graph, ir::VariableId(i));
-    totals.variable_bytes += ir::bytes_of(graph, ir::VariableId(i));
     totals.unused += graph.variables[i].gradient ? 0 : 1;
     totals.sparse += graph.variables[i].sparse_gradient ? 1 : 0;
   }
@@ -78,7 +77,7 @@ std::string summary(const ir::Graph& graph) {
   line("ops", fmt::format("{} forward, {} backward", totals.forward, totals.backward));
   line("variables",
        fmt::format("{} parameters in {} tensors, {}{}{}", with_separators(totals.elements),
-                   graph.variables.size(), to_string(totals.variable_bytes),
+                   graph.variables.size(), to_string(variable_bytes(graph)),
                    totals.unused > 0 ? fmt::format(", {} unused", totals.unused) : "",
                    totals.sparse > 0 ? fmt::format(", {} sparse", totals.sparse) : ""));
   line("buffers",
@@ -101,7 +100,7 @@ std::string summary_json(const ir::Graph& graph) {
                                 {"backward_ops", totals.backward},
                                 {"parameters", totals.elements},
                                 {"variables", graph.variables.size()},
-                                {"variable_bytes", totals.variable_bytes.value},
+                                {"variable_bytes", variable_bytes(graph).value},
                                 {"unused_variables", totals.unused},
                                 {"sparse_variables", totals.sparse},
                                 {"buffers", graph.buffers.size()},

@@ -22,29 +22,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ","));
 }
 
-Bytes total_bytes(const ir::Graph& graph) {
-  Bytes total;
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    total += ir::bytes_of(graph, ir::VariableId(i));
-  }
-  return total;
-}
-
 // What a plan adds to a variable's synchronizer.
 std::string added_words(const program::Program& program, ir::VariableId id) {
   const std::string words = program::short_words(program.exchange(id));
   return words.empty() ? "" : ", " + words;
-}
-
-// Of a step, between a slice's owner and another member.
-struct SliceTraffic {
-  Bytes to_owner;
-  Bytes to_member;
-};
-
-SliceTraffic traffic_of_slice(const program::Program& program, const program::Slice& slice) {
-  const program::Loads loads = loads_of(program, slice, program.graph->example_batch);
-  return {loads.contribution + loads.asked, loads.result + loads.fetched};
 }
 
 }  // namespace
@@ -56,6 +37,14 @@ std::vector<std::size_t> by_size(const ir::Graph& graph) {
     return ir::bytes_of(graph, ir::VariableId(a)) > ir::bytes_of(graph, ir::VariableId(b));
   });
   return order;
+}
+
+Bytes variable_bytes(const ir::Graph& graph) {
+  Bytes total;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    total += ir::bytes_of(graph, ir::VariableId(i));
+  }
+  return total;
 }
 
 std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
@@ -75,14 +64,17 @@ std::vector<RankTraffic> traffic_of(const program::Program& program) {
     traffic[to.value].received += bytes;
   };
   for (const program::Slice& slice : program.slices) {
-    const SliceTraffic bytes = traffic_of_slice(program, slice);
+    const program::Loads loads = loads_of(program, slice, program.graph->example_batch);
+    const Bytes to_owner = loads.contribution + loads.asked;
+    const Bytes to_member = loads.result + loads.fetched;
     traffic[slice.owner.value].owned += program::bytes_of(slice);
+    const std::vector<program::RouteStop> stops = program::stops_of(program, slice);
     for (std::size_t i = 0; i < program.ranks.size(); ++i) {
       const program::Rank rank(i);
-      const program::RouteStop stop = program::stop_of(program, slice, rank);
-      for (const program::Rank to : stop.contributes) carry(rank, to, bytes.to_owner);
-      if (stop.onward) carry(rank, *stop.onward, bytes.to_owner);
-      for (const program::Rank to : stop.returns) carry(rank, to, bytes.to_member);
+      const program::RouteStop& stop = stops[i];
+      for (const program::Rank to : stop.contributes) carry(rank, to, to_owner);
+      if (stop.onward) carry(rank, *stop.onward, to_owner);
+      for (const program::Rank to : stop.returns) carry(rank, to, to_member);
     }
   }
   for (const program::Collective& collective : program.collectives) {
@@ -190,8 +182,8 @@ std::string plan_table(const strategy::Strategy& strategy, const program::Progra
   const ir::Graph& graph = *program.graph;
   std::string text = variables_table(strategy, program, most, columns);
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
-                      graph.variables.size(), to_string(total_bytes(graph)), program.slices.size(),
-                      program.collectives.size(), program.ranks.size());
+                      graph.variables.size(), to_string(variable_bytes(graph)),
+                      program.slices.size(), program.collectives.size(), program.ranks.size());
   if (!program.reproducible()) text += not_reproducible(program) + "\n";
   return text + ranks_table(program, most == 0, columns);
 }

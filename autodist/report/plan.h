@@ -15,6 +15,9 @@ namespace autodist::report {
 // The graph's variables in the order of their size, largest first.
 std::vector<std::size_t> by_size(const ir::Graph& graph);
 
+// Of all variables together.
+Bytes variable_bytes(const ir::Graph& graph);
+
 // What the strategy says of each variable that it names.
 std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
     const strategy::Strategy& strategy);
@@ -39,7 +42,7 @@ std::string not_reproducible(const program::Program& program);
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most, std::size_t columns);
 
-// The same facts as one JSON object, units in the names.
+// These facts as one JSON object, units in the names.
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
                                  const program::Program& program);
 

@@ -43,11 +43,14 @@ std::string builders() {
 std::string models() { return fmt::format("{}", fmt::join(planning::archived_graphs(), " ")); }
 constexpr const char* kVerbsOfModels = "capture inspect plan explain simulate place train export";
 
-// Of a verb's --help: the names of its options, and the values of one that lists them.
+// Of a verb's --help: the names of its options, the values of one that lists them, and those of
+// what it takes first.
 constexpr const char* kOptions =
     R"(--help 2>/dev/null | sed -nE 's/^  (-[a-zA-Z],)?(--[a-z][a-z,-]+).*/\2/p' | tr , '\n')";
 constexpr const char* kValues =
     R"(--help 2>/dev/null | sed -nE "s/^  (-[a-zA-Z],)?$option ([a-z0-9_-]+(\|[a-z0-9_-]+)+).*/\2/p" 2>/dev/null | tr '|' '\n')";
+constexpr const char* kFirstValues =
+    R"(--help 2>/dev/null | sed -nE '/^Positionals/,/^$/s/^  [a-z]+ ([a-z0-9_-]+(\|[a-z0-9_-]+)+).*/\1/p' | head -n 1 | tr '|' '\n')";
 
 std::string bash() {
   return fmt::format(
@@ -69,12 +72,13 @@ _autodist() {{
   elif [ "$COMP_CWORD" -eq 2 ]; then
     case " {5} " in
       *" $verb "*) COMPREPLY=($(compgen -W "{4}" -- "$word")) ;;
+      *) COMPREPLY=($(compgen -W "$(autodist "$verb" {6})" -- "$word")) ;;
     esac
   fi
 }}
 complete -o default -F _autodist autodist
 )sh",
-      names(), kOptions, kValues, builders(), models(), kVerbsOfModels);
+      names(), kOptions, kValues, builders(), models(), kVerbsOfModels, kFirstValues);
 }
 
 std::string zsh() {
@@ -99,13 +103,18 @@ std::string zsh() {
       words_of_it=(${{(f)"$(autodist "$words[2]" {})"}})
       (( $#words_of_it )) && compadd -- $words_of_it && return
     fi
-    (( CURRENT == 3 )) && [[ " {} " == *" $words[2] "* ]] && compadd -- {}
+    if (( CURRENT == 3 )) && [[ " {} " == *" $words[2] "* ]]; then
+      compadd -- {}
+    elif (( CURRENT == 3 )); then
+      words_of_it=(${{(f)"$(autodist "$words[2]" {})"}})
+      (( $#words_of_it )) && compadd -- $words_of_it && return
+    fi
     _files
   fi
 }}
 compdef _autodist autodist
 )sh",
-                      kOptions, builders(), kValues, kVerbsOfModels, models());
+                      kOptions, builders(), kValues, kVerbsOfModels, models(), kFirstValues);
   return text;
 }
 
@@ -126,12 +135,17 @@ function __autodist_values
   set -l option $words[-1]
   string match -q -- '--*' $option; and autodist $words[2] {}
 end
+function __autodist_first_values
+  set -l words (commandline -opc)
+  test (count $words) -eq 2; and autodist $words[2] {}
+end
+complete -c autodist -n 'not __fish_use_subcommand' -a '(__autodist_first_values)'
 complete -c autodist -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -a '(__autodist_options)'
 complete -c autodist -n 'not __fish_use_subcommand' -a '(__autodist_values)'
 complete -c autodist -l builder -xa '{}'
 complete -c autodist -n '__fish_seen_subcommand_from {}' -a '{}'
 )sh",
-                      kOptions, kValues, builders(), kVerbsOfModels, models());
+                      kOptions, kValues, kFirstValues, builders(), kVerbsOfModels, models());
   return text;
 }
 

@@ -27,6 +27,10 @@ TEST(Completion, BashCompletesVerbsAndValues) {
   const std::string script = scratch / "script";
   write_file_atomically(script, completion_of("bash") + R"sh(
 autodist() {
+  echo "Positionals:"
+  echo "  doing list|latest|show (required)"
+  echo
+  echo "Options:"
   echo "  -o,--output TEXT          a file"
   echo "  --encrypt auto|on|off     see autodist doctor"
   echo "                            --late"
@@ -49,6 +53,8 @@ autodist() {
   expect("train digits --loss m", 4, "mse");
   expect("plan vgg16-s", 2, "vgg16-small");
   expect("doctor vgg16-s", 2, "");
+  expect("ckpt l", 2, "list latest");
+  expect("ckpt list l", 3, "");
 }
 
 }  // namespace

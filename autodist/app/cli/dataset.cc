@@ -60,13 +60,10 @@ int train_ranker(const DataSetArguments& arguments, Console& console) {
   const double simulator = search::pairwise_accuracy(plans.samples, before).share();
   const double with_residual = search::pairwise_accuracy(plans.samples, after).share();
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"plans", residual.samples()},
-                                          {"accuracy_of_simulator", simulator},
-                                          {"accuracy_with_residual", with_residual},
-                                          {"written_to", arguments.output}}
-                       .dump()
-                << "\n";
-    return 0;
+    return console.answer({{"plans", residual.samples()},
+                           {"accuracy_of_simulator", simulator},
+                           {"accuracy_with_residual", with_residual},
+                           {"written_to", arguments.output}});
   }
   console.out << fmt::format(
       "{} measured plans; pairs in the measured order, on the plans themselves: simulator {:.1f} "

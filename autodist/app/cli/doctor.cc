@@ -96,7 +96,7 @@ int doctor(const DoctorArguments& arguments, Console& console) {
                                   {"remedy", finding.remedy}});
     }
     if (arguments.measure) json["links"] = links_json(links);
-    console.out << json.dump() << "\n";
+    console.answer(json);
     return code;
   }
   for (const Finding& finding : all) {

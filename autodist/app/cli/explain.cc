@@ -48,8 +48,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   if (console.json) {
     nlohmann::ordered_json json = planning::explanation_json(explanation);
     name_calibration(arguments.cluster, arguments.workload, json);
-    console.out << json.dump() << "\n";
-    return 0;
+    return console.answer(json);
   }
   console.out << title_of(graph->name, arguments.cluster,
                           search::shown_name(planning::source_of(arguments.strategy)),
@@ -65,9 +64,7 @@ Action declare_explain(CLI::App& verb) {
   verb.add_option("graph", arguments->graph, "a captured graph, or the name of a shipped one")
       ->required();
   auto* file = verb.add_option("strategy", arguments->strategy.file, "a strategy file");
-  verb.add_option(
-      "--cluster", arguments->cluster,
-      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  declare_cluster(verb, arguments->cluster);
   verb.add_option("--builder", arguments->strategy.builder,
                   "in the place of a file: NAME or NAME:key=value,… (see plan)")
       ->excludes(file);

@@ -80,35 +80,26 @@ int inspect_cluster(const cluster::Cluster& cluster, Console& console) {
     ranks.push_back(cluster::device_name(cluster, place));
   }
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"kind", "cluster"},
-                                          {"nodes", cluster.nodes.size()},
-                                          {"ranks", ranks},
-                                          {"servers", cluster::servers_of(cluster)},
-                                          {"yaml", cluster::to_yaml(cluster)}}
-                       .dump()
-                << "\n";
-  } else {
-    console.out << cluster::to_yaml(cluster) << "\n";
-    for (std::size_t i = 0; i < ranks.size(); ++i) {
-      console.out << "# rank " << i << "  " << ranks[i] << "\n";
-    }
+    return console.answer({{"kind", "cluster"},
+                           {"nodes", cluster.nodes.size()},
+                           {"ranks", ranks},
+                           {"servers", cluster::servers_of(cluster)},
+                           {"yaml", cluster::to_yaml(cluster)}});
+  }
+  console.out << cluster::to_yaml(cluster) << "\n";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    console.out << "# rank " << i << "  " << ranks[i] << "\n";
   }
   return 0;
 }
 
 int inspect_runtimes(const planning::Runtimes& runtimes, Console& console) {
-  const auto steps = [&] {
-    std::vector<double> seconds;
-    for (const Seconds step : runtimes.steps) seconds.push_back(step.value);
-    return seconds;
-  };
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"kind", "runtimes"},
-                                          {"average_seconds", runtimes.average.value},
-                                          {"step_seconds", steps()}}
-                       .dump()
-                << "\n";
-    return 0;
+    std::vector<double> steps;
+    for (const Seconds step : runtimes.steps) steps.push_back(step.value);
+    return console.answer({{"kind", "runtimes"},
+                           {"average_seconds", runtimes.average.value},
+                           {"step_seconds", steps}});
   }
   console.out << fmt::format("measured        {} per step on average, {} steps\n",
                              to_string(runtimes.average), runtimes.steps.size());

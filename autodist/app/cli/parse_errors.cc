@@ -8,12 +8,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 
 namespace autodist::app {
 namespace {
@@ -84,9 +84,7 @@ std::string explained_value(const std::string& text) {
   const std::string in_list = " not in {";
   if (const std::size_t at = rest.find(in_list); at != std::string::npos && rest.back() == '}') {
     const std::size_t begin = at + in_list.size();
-    std::istringstream list(rest.substr(begin, rest.size() - 1 - begin));
-    std::vector<std::string> words;
-    for (std::string word; std::getline(list, word, ',');) words.push_back(word);
+    const std::vector<std::string> words = split(rest.substr(begin, rest.size() - 1 - begin), ',');
     const std::string value = rest.substr(0, at);
     return fmt::format("{}: '{}', one of {} expected{}", name, value, fmt::join(words, ", "),
                        nearest_hint(value, words));

@@ -11,12 +11,12 @@
 
 namespace autodist::app {
 
-// Every number of the verb in decimal digits, and finite: CLI11 takes 010 for eight and -1 for a
-// huge unsigned number, and nan lies in any of its ranges.
+// From here on every number of the verb must be finite and in decimal digits. CLI11 alone takes 010
+// for eight and -1 for a huge unsigned number, and finds nan in any of its ranges.
 void expect_plain_numbers(CLI::App& declared);
 
-// A check of an option's value: "VALUE, a number from 1 to 100 expected" for what is not in the
-// range. The first form is for the second, which takes the bounds from one place.
+// A check of an option's value, which says "VALUE, a number from 1 to 100 expected" where the value
+// is outside of `range`, whose bounds are `least` and `most`. Callers use the second form.
 CLI::Validator in_range(const CLI::Range& range, double least, double most);
 template <typename Number>
 CLI::Validator in_range(Number least, Number most) {
@@ -33,8 +33,8 @@ void expect_with(const CLI::App& declared, const std::string& option, const std:
 // search, and --builder chooses without one".
 void expect_without(const CLI::App& declared, const std::string& option, const std::string& other,
                     const std::string& why);
-// Of a verb that does several things: which options are of which. What none of them lists is of
-// all.
+// One of the things that a verb does, and the options that only this one takes. An option that no
+// part lists is of all parts.
 struct PartOptions {
   std::string part;
   std::vector<std::string> options;

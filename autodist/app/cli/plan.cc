@@ -32,6 +32,9 @@
 namespace autodist::app {
 namespace {
 
+// Whether jobs of this build can have all-reduces by a library.
+constexpr bool kLibrary = AUTODIST_GLOO;
+
 std::string builder_help() {
   std::string text = "auto (the default) searches; or a builder, as NAME or NAME:key=value,…:";
   for (const search::Builder& builder : search::builders()) text += " " + builder.name;
@@ -48,19 +51,13 @@ void check_pass_name(const std::string& name) {
 
 void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                   const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const program::Program& program, const sim::CostOptions& costs,
-                  const planning::SearchedPlan* searched) {
+                  const program::Program& program, const passes::Options& options,
+                  const sim::CostOptions& costs, const planning::SearchedPlan* searched) {
   if (arguments.report.empty()) return;
-  planning::PlanPageRequest request;
-  request.chosen_by = searched != nullptr ? "search" : "builder " + arguments.builder;
-  request.how.passes.cpu_only = arguments.cpu_only;
-  request.how.passes.encrypted = planning::encrypts(arguments.encryption, cluster);
-  request.calibration_file =
-      sim::calibration_file(arguments.cluster, arguments.workload.calibration);
-  request.how.calibration =
-      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
+  planning::PlanPageRequest request =
+      planning::page_request(searched != nullptr ? "search" : "builder " + arguments.builder,
+                             options, kLibrary, arguments.cluster, arguments.workload.calibration);
   request.how.costs = costs;
-  request.how.options.budget = {planning::kReportBudget, 0};
   if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
   report::PageInputs page;
   page.title = fmt::format("{} on {}", graph->name,
@@ -85,7 +82,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
       program, cluster, sim::read_calibration(arguments.cluster, arguments.workload.calibration),
       costs);
   write_strategy(arguments, strategy);
-  write_report(arguments, graph, cluster, strategy, program, costs, nullptr);
+  write_report(arguments, graph, cluster, strategy, program, options, costs, nullptr);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(strategy, program);
     if (predicted.simulation) {
@@ -95,8 +92,7 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
     } else {
       json["no_prediction"] = predicted.why_not;
     }
-    console.out << json.dump() << "\n";
-    return 0;
+    return console.answer(json);
   }
   console.out << title_of(graph->name, arguments.cluster, search::shown_name(arguments.builder),
                           arguments.workload)
@@ -138,7 +134,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   planning::SearchRequest request;
   request.options.budget = search::parse_budget(arguments.search.budget);
   request.options.seed = arguments.search.seed;
-  request.library = AUTODIST_GLOO;  // what jobs of this build can do
+  request.library = kLibrary;
   const std::atomic<bool>& stop = watch_stop_signals();
   request.options.stop = [&stop] { return stop.load(); };
   request.options.progress = [&console](const search::Progress& progress) {
@@ -160,14 +156,14 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
   write_strategy(arguments, plan.strategy);
-  write_report(arguments, graph, cluster, plan.strategy, plan.program, request.costs, &plan);
+  write_report(arguments, graph, cluster, plan.strategy, plan.program, options, request.costs,
+               &plan);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
     json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
     name_calibration(arguments.cluster, arguments.workload, json["prediction"]);
     json["search"] = planning::search_json(plan);
-    console.out << json.dump() << "\n";
-    return 0;
+    return console.answer(json);
   }
   console.out << title_of(graph->name, arguments.cluster,
                           "search: " + search::shown_name(plan.name), arguments.workload)
@@ -264,12 +260,8 @@ Action declare_plan(CLI::App& verb) {
 
 Action declare_plan_with(CLI::App& verb, PlanByTrials trials) {
   auto arguments = std::make_shared<PlanArguments>();
-  verb.add_option("graph", arguments->graph,
-                  "a captured graph, the name of a shipped one, or AutoDist's graph_item")
-      ->required();
-  verb.add_option(
-      "--cluster", arguments->cluster,
-      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  declare_graph(verb, arguments->graph);
+  declare_cluster(verb, arguments->cluster);
   verb.add_option("--builder", arguments->builder, builder_help());
   verb.add_option("--budget", arguments->search.budget,
                   "of the search: a time (10s, the default; 2m) or a number of simulations (40), "

@@ -164,6 +164,11 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
 
 }  // namespace
 
+int Console::answer(const nlohmann::ordered_json& what) const {
+  out << what.dump() << "\n";
+  return 0;
+}
+
 std::ostream& Console::as_it_is() const {
   out.flush();
   return verbatim == nullptr ? out : *verbatim;
@@ -175,6 +180,18 @@ void Console::rewrite(const std::vector<std::string>& parts) const {
 
 void Console::tell(const std::string& lines) const {
   err << (terminal ? wrapped(lines, shown_columns(STDERR_FILENO)) : lines) << std::flush;
+}
+
+void declare_graph(CLI::App& verb, std::string& graph) {
+  verb.add_option("graph", graph,
+                  "a captured graph, the name of a shipped one, or AutoDist's graph_item")
+      ->required();
+}
+
+void declare_cluster(CLI::App& verb, std::string& cluster) {
+  verb.add_option(
+      "--cluster", cluster,
+      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
 }
 
 void declare_devices(CLI::App& verb, bool& cpu_only) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct Console {
   std::size_t columns = 0;           // of the terminal that `out` is; 0: it is none
   std::ostream* verbatim = nullptr;  // `out`, with lines as they are; nullptr: `out` itself
 
+  // With `json`: writes the answer on one line. Returns 0, the exit code of a verb that is done.
+  int answer(const nlohmann::ordered_json& what) const;
   // For what is to be copied, or is another program's: lines are not broken.
   [[nodiscard]] std::ostream& as_it_is() const;
   // On a terminal: the parts of a line in the place of the last line, as many as there is room for;
@@ -34,6 +37,10 @@ struct Console {
   void tell(const std::string& lines) const;
 };
 
+// The first word of a verb that reads a graph.
+void declare_graph(CLI::App& verb, std::string& graph);
+// --cluster, of a verb that takes local:2 where nobody names one.
+void declare_cluster(CLI::App& verb, std::string& cluster);
 // --devices as-listed|cpu.
 void declare_devices(CLI::App& verb, bool& cpu_only);
 

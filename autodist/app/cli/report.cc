@@ -39,14 +39,10 @@ int write_page(const ReportArguments& arguments, Console& console) {
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   report::write_page(inputs, arguments.output);
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"report", arguments.output},
-                                          {"title", inputs.title},
-                                          {"sources", inputs.sources}}
-                       .dump()
-                << "\n";
-  } else {
-    console.out << "Written to " << arguments.output << ": open it in any browser\n";
+    return console.answer(
+        {{"report", arguments.output}, {"title", inputs.title}, {"sources", inputs.sources}});
   }
+  console.out << "Written to " << arguments.output << ": open it in any browser\n";
   return 0;
 }
 

@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/members.h"
@@ -46,18 +46,9 @@ struct RunArguments {
   Supervised supervised;
 };
 
-constexpr int kInterrupted = 130;
 constexpr Seconds kCause{2};  // that an interpreter takes to end
 
 // The program as every rank finds it: a path with a slash is a file, anything else lies on PATH.
-bool is_on_path(const std::string& program) {
-  std::istringstream folders(process_environment()("PATH").value_or(""));
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    if (::access((folder + "/" + program).c_str(), X_OK) == 0) return true;
-  }
-  return false;
-}
-
 job::CommandLine command_of(const std::vector<std::string>& words) {
   job::CommandLine command{words.front(), words};
   if (words.front().find('/') != std::string::npos) {
@@ -71,7 +62,7 @@ job::CommandLine command_of(const std::vector<std::string>& words) {
       fail(ErrorCode::kUsage, "run: {}: {}. Name a program, as a file that may be run (chmod +x).",
            words.front(), std::strerror(errno));
     }
-  } else if (!is_on_path(words.front())) {
+  } else if (!is_on_path(words.front(), process_environment())) {
     fail(ErrorCode::kUsage, "{}: no such program in PATH. For one in this folder: ./{}",
          words.front(), words.front());
   }
@@ -126,18 +117,11 @@ void print_commands(Console& console, const std::vector<job::RankProcess>& proce
       for (const std::string& each : job::place_variables(place, process.input_descriptor)) {
         line += each + " ";
       }
-      line += job::quoted(program.command.program);
-      for (std::size_t i = 1; i < program.command.arguments.size(); ++i) {
-        line += " " + job::quoted(program.command.arguments[i]);
-      }
-      out << line << "\n";
+      out << line << job::quoted(program.command) << "\n";
       continue;
     }
     for (const std::string& word : process.command.arguments) line += job::quoted(word) + " ";
-    std::string script = process.input;
-    const std::size_t key = script.find(chief.key);
-    script.replace(key, chief.key.size(), "(the job's key)");
-    out << line << "<<'SCRIPT'\n" << script << "SCRIPT\n";
+    out << line << "<<'SCRIPT'\n" << process.input << "SCRIPT\n";
   }
 }
 
@@ -215,8 +199,8 @@ class BadEnd : public Error {
 // first rank that ended badly.
 int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
             Standby<Generation>& standby, const std::atomic<bool>& interrupted) {
-  using Clock = std::chrono::steady_clock;
-  std::optional<Clock::time_point> told_at;
+  const SteadyClock clock;
+  std::optional<Seconds> told_at;
   while (ranks.any_runs()) {
     const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
     if (silence) {
@@ -225,11 +209,11 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
     }
     if (ranks.failure() && !told_at) throw BadEnd(ranks.cause(kCause));
     if (interrupted && !told_at) {  // once: a program may take its time to end in order
-      told_at = Clock::now();
+      told_at = clock.now();
       ranks.stop();
     }
     standby.look(interrupted);
-    if (told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace)) {
+    if (told_at && grace > 0 && clock.now() - *told_at > Seconds{grace}) {
       fail(ErrorCode::kPeersLost,
            "{} still at work {} after {}: killed. A longer --grace waits longer.", ranks.running(),
            to_string(Seconds{grace}), stop_signal());
@@ -259,7 +243,8 @@ int run(const RunArguments& arguments, Console& console) {
   job::RemoteProgram program = job::this_program(process_variables());
   program.command = command_of(arguments.program);
   if (arguments.dry_run) {
-    const job::JobPlace chief = meeting_place(rank_0_of(all, cpu_only));
+    job::JobPlace chief = meeting_place(rank_0_of(all, cpu_only));
+    chief.key = "(the job's key)";  // which people need not see
     print_commands(console, job::rank_processes(all, cpu_only, program, chief), program, chief);
     return 0;
   }
@@ -328,9 +313,7 @@ int run(const RunArguments& arguments, Console& console) {
 
 Action declare_run(CLI::App& verb) {
   auto arguments = std::make_shared<RunArguments>();
-  verb.add_option(
-      "--cluster", arguments->cluster,
-      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  declare_cluster(verb, arguments->cluster);
   verb.add_option("--logs", arguments->logs, "a folder for what each rank writes, as rank-N.log");
   declare_devices(verb, arguments->cpu_only);
   declare_supervised(verb, arguments->supervised);

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
-#include <sstream>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
@@ -140,12 +139,6 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   return answer;
 }
 
-Bytes fullest(const sim::Simulation& simulation) {
-  Bytes most;
-  for (const sim::MemoryUse& use : simulation.memory) most = std::max(most, use.device());
-  return most;
-}
-
 constexpr std::int64_t kMillion = 1'000'000;
 constexpr std::int64_t kMost = 1'000'000'000'000;  // samples, or micro-batches
 
@@ -199,9 +192,7 @@ std::string with_bars(const std::string& table, const std::vector<Answer>& answe
   constexpr std::size_t kNarrowest = 6;
   double most = 0;
   for (const Answer& each : answers) most = std::max(most, each.samples_per_second());
-  std::vector<std::string> lines;
-  std::istringstream in(table);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  const std::vector<std::string> lines = split(table, '\n');
   std::size_t widest = 0;
   for (const std::string& line : lines) widest = std::max(widest, columns_of(line));
   std::size_t room = kWidest;
@@ -233,7 +224,7 @@ std::string sweep_table(const std::string& varies, const std::vector<std::string
                     std::to_string(planning::samples_of_step(each.program, each.costs)),
                     fmt::format("{:.1f}", each.samples_per_second()),
                     fmt::format("{:.0f} %", 100 * each.efficiency_against(answers.front())),
-                    to_string(fullest(each.simulation))});
+                    to_string(sim::peak_bytes(each.simulation.memory))});
     if (epoch > 0) rows.back().push_back(hours_and_minutes(each.seconds_for(epoch)));
     if (priced) rows.back().push_back(fmt::format("{:.2f}", *each.cost_of(samples)));
   }
@@ -289,8 +280,7 @@ int simulate_all(const SimulateArguments& arguments, const std::shared_ptr<const
                      {"efficiency", answers[i].efficiency_against(answers.front())},
                      {"prediction", answer_json(arguments, *graph, answers[i])}});
     }
-    console.out << all.dump() << "\n";
-    return 0;
+    return console.answer(all);
   }
   console.out << title(arguments, *graph)
               << sweep_table(what_ifs.varies, values, answers, arguments.epoch, console.columns);
@@ -313,10 +303,7 @@ int simulate(const SimulateArguments& arguments, Console& console) {
   }
   if (!arguments.chakra.empty()) write_chakra(arguments.chakra, only.program, only.costs);
 
-  if (console.json) {
-    console.out << answer_json(arguments, *graph, only).dump() << "\n";
-    return 0;
-  }
+  if (console.json) return console.answer(answer_json(arguments, *graph, only));
   console.out << title(arguments, *graph,
                        fmt::format(", {} sample{} per replica", only.costs.batch,
                                    only.costs.batch == 1 ? "" : "s"))
@@ -331,12 +318,8 @@ int simulate(const SimulateArguments& arguments, Console& console) {
 
 Action declare_simulate(CLI::App& verb) {
   auto arguments = std::make_shared<SimulateArguments>();
-  verb.add_option("graph", arguments->graph,
-                  "a captured graph, the name of a shipped one, or AutoDist's graph_item")
-      ->required();
-  verb.add_option(
-      "--cluster", arguments->cluster,
-      "a cluster file, a host file, or local:N, N processes of this machine (default local:2)");
+  declare_graph(verb, arguments->graph);
+  declare_cluster(verb, arguments->cluster);
   auto* file = verb.add_option("--strategy", arguments->strategy.file, "a strategy file");
   verb.add_option("--builder", arguments->strategy.builder, "NAME or NAME:key=value,… (see plan)")
       ->excludes(file);

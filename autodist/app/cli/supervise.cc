@@ -21,6 +21,7 @@
 #include "autodist/app/stop_signal.h"
 #include "autodist/app/supervision.h"
 #include "autodist/app/this_process.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
@@ -28,8 +29,6 @@
 
 namespace autodist::app {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{20};
 
@@ -103,7 +102,8 @@ std::unique_ptr<Chief> start_chief(const ChiefProgram& program, const std::strin
 // status.
 int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chief>& standby,
               const std::atomic<bool>& interrupted) {
-  std::optional<Clock::time_point> told_at;
+  const SteadyClock clock;
+  std::optional<Seconds> told_at;
   const std::string name = fmt::format("rank 0 (pid {})", chief.pid());
   bool killed = false;
   const auto kill_it = [&](const std::string& why) {
@@ -121,14 +121,12 @@ int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chie
     }
     if (const auto silence = supervision.look(name)) kill_it(*silence + ": killed");
     if (interrupted && !told_at) {
-      told_at = Clock::now();
+      told_at = clock.now();
       // A terminal tells its whole foreground group.
       if (!stop_signal_is_the_terminals()) ::kill(chief.pid(), stop_signal_number());
     }
     standby.look(interrupted);
-    const bool is_late =
-        told_at && grace > 0 && Clock::now() - *told_at > std::chrono::duration<double>(grace);
-    if (is_late) {
+    if (told_at && grace > 0 && clock.now() - *told_at > Seconds{grace}) {
       kill_it(fmt::format("still at work {} after {}: killed (a longer --grace waits longer)",
                           to_string(Seconds{grace}), stop_signal()));
     }

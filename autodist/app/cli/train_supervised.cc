@@ -45,8 +45,7 @@ void warn_unheeded(const std::vector<std::string>& words) {
   } catch (const Error&) {
     return;  // the verb says what is wrong with the variables
   }
-  const std::string own = environment("AUTODIST_RANK").value_or("0");
-  if (launched ? launched->rank != 0 : own != "0") return;
+  if (launched ? launched->rank != 0 : !job::is_rank_0(environment)) return;
   for (const std::string option : {"--restarts", kStandbyFlag, "--min-ranks", "--grace"}) {
     const bool is_given = option == kStandbyFlag ? has_word(words, option)
                                                  : value_of(words, option).value_or("0") != "0";

@@ -52,13 +52,10 @@ Action declare_version(CLI::App& verb) {
         {"better_kernels", better_kernels(kernels, vector_units_of_this_cpu())},
         {"shipped_graphs", planning::archived_graphs().size()},
     };
-    if (console.json) {
-      console.out << facts.dump() << "\n";
-    } else {
-      for (const auto& [name, value] : facts.items()) {
-        console.out << fmt::format("{:<15} {}\n", name,
-                                   value.is_string() ? value.get<std::string>() : value.dump());
-      }
+    if (console.json) return console.answer(facts);
+    for (const auto& [name, value] : facts.items()) {
+      console.out << fmt::format("{:<15} {}\n", name,
+                                 value.is_string() ? value.get<std::string>() : value.dump());
     }
     return 0;
   };

@@ -27,7 +27,7 @@ void declare_workload(CLI::App& verb, Workload& workload);
 std::string title_of(const std::string& graph, const std::string& cluster, const std::string& by,
                      const Workload& workload);
 
-// The same in a prediction's JSON: "calibration", where there is one.
+// Puts the name of the calibration's file into a prediction's JSON, where there is one.
 void name_calibration(const std::string& cluster, const Workload& workload,
                       nlohmann::ordered_json& prediction);
 

@@ -6,9 +6,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/text.h"
 #include "autodist/base/units.h"
 #include "autodist/exec/checkpoint.h"
 
@@ -65,8 +67,7 @@ int list(exec::FileSystem& files, const std::string& path, Console& console) {
       steps.push_back(each.step);
       paths.push_back(each.folder);
     }
-    console.out << Json{{"directory", path}, {"steps", steps}, {"paths", paths}}.dump() << "\n";
-    return 0;
+    return console.answer({{"directory", path}, {"steps", steps}, {"paths", paths}});
   }
   for (const Found& each : found) console.out << each.folder << "\n";
   if (found.empty()) console.out << path << ": no checkpoint\n";
@@ -80,11 +81,8 @@ int latest(exec::FileSystem& files, const std::string& path, Console& console) {
          path);
   }
   const auto& [step, newest] = found.back();
-  if (console.json) {
-    console.out << Json{{"step", step}, {"path", newest}}.dump() << "\n";
-  } else {
-    console.out << newest << "\n";
-  }
+  if (console.json) return console.answer({{"step", step}, {"path", newest}});
+  console.out << newest << "\n";
   return 0;
 }
 
@@ -117,11 +115,10 @@ int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& co
   if (console.json) {
     Json names = Json::array();
     for (const exec::TensorData& tensor : part.tensors) names.push_back(tensor.name);
-    console.out << Json{{"file", arguments.output}, {"tensors", names}}.dump() << "\n";
-  } else {
-    console.out << fmt::format("{}: {} of {} tensors, {}\n", arguments.output, part.tensors.size(),
-                               checkpoint.model.size(), to_string(bytes_of(part.tensors)));
+    return console.answer({{"file", arguments.output}, {"tensors", names}});
   }
+  console.out << fmt::format("{}: {} of {} tensors, {}\n", arguments.output, part.tensors.size(),
+                             checkpoint.model.size(), to_string(bytes_of(part.tensors)));
   return 0;
 }
 
@@ -131,15 +128,11 @@ int verify(exec::FileSystem& files, const std::string& path, Console& console) {
   std::vector<std::string> warnings;
   const exec::Checkpoint checkpoint = exec::read_checkpoint(files, path, &warnings);
   if (!warnings.empty()) {
-    std::string damage = warnings.front();
-    if (!damage.empty() && damage.back() == '.') damage.pop_back();
-    fail(ErrorCode::kCheckpoint, "{}. Take step-{}.", damage, checkpoint.step);
+    fail(ErrorCode::kCheckpoint, "{}. Take step-{}.", without_dot(warnings.front()),
+         checkpoint.step);
   }
-  if (console.json) {
-    console.out << Json{{"step", checkpoint.step}, {"sound", true}}.dump() << "\n";
-  } else {
-    console.out << fmt::format("step {}: sound\n", checkpoint.step);
-  }
+  if (console.json) return console.answer({{"step", checkpoint.step}, {"sound", true}});
+  console.out << fmt::format("step {}: sound\n", checkpoint.step);
   return 0;
 }
 
@@ -153,13 +146,10 @@ int show(exec::FileSystem& files, const std::string& path, Console& console) {
                        {"bytes", tensor.bytes.size()}});
   }
   if (console.json) {
-    console.out << Json{{"step", checkpoint.step},
-                        {"optimizer", checkpoint.optimizer},
-                        {"program_digest", checkpoint.program_digest},
-                        {"tensors", tensors}}
-                       .dump()
-                << "\n";
-    return 0;
+    return console.answer({{"step", checkpoint.step},
+                           {"optimizer", checkpoint.optimizer},
+                           {"program_digest", checkpoint.program_digest},
+                           {"tensors", tensors}});
   }
   console.out << fmt::format("step {}, {}, model {}, optimizer state {}\n", checkpoint.step,
                              checkpoint.optimizer, to_string(bytes_of(checkpoint.model)),

@@ -59,6 +59,9 @@ class Demo {
   double train(const Training& training);
   void compare_first_steps(const Training& reference, const Training& training);
   void say_what_next(const std::string& graph);
+  [[nodiscard]] std::string in_folder(const std::string& name) const {
+    return (fs::path(arguments_.folder) / name).string();
+  }
   void say(const std::string& text) {
     if (!console_.json) console_.out << text << std::flush;
   }
@@ -92,7 +95,7 @@ Json Demo::autodist_json(std::vector<std::string> words) {
 
 // Ten steps and a checkpoint, then on from there to the end. Returns the held-out accuracy.
 double Demo::train(const Training& training) {
-  const std::string folder = (fs::path(arguments_.folder) / training.folder).string();
+  const std::string folder = in_folder(training.folder);
   std::vector<std::string> words{"train", "digits", "--batch", std::to_string(arguments_.batch)};
   words.insert(words.end(), training.arguments.begin(), training.arguments.end());
 
@@ -152,8 +155,7 @@ double largest_difference(const exec::Checkpoint& a, const exec::Checkpoint& b) 
 void Demo::compare_first_steps(const Training& reference, const Training& training) {
   exec::RealFileSystem files;
   const auto at_ten = [&](const Training& which) {
-    return exec::read_checkpoint(files,
-                                 (fs::path(arguments_.folder) / which.folder / "step-10").string());
+    return exec::read_checkpoint(files, in_folder(which.folder + "/step-10"));
   };
   const double difference = largest_difference(at_ten(reference), at_ten(training));
   say(
@@ -169,7 +171,7 @@ void Demo::compare_first_steps(const Training& reference, const Training& traini
 }
 
 void Demo::say_what_next(const std::string& graph) {
-  const std::string model = (fs::path(arguments_.folder) / "all_reduce").string();
+  const std::string model = in_folder("all_reduce");
   say(
       fmt::format("\nAll equal. What it wrote is in {}; the report of the last training opens in "
                   "any browser:\n",
@@ -193,7 +195,7 @@ int Demo::run() {
                             "all_reduce",
                             {"--cluster", "local:2", "--builder", "AllReduce"},
                             {"--report", arguments_.report}};
-  const std::string graph = (fs::path(arguments_.folder) / "digits.adg").string();
+  const std::string graph = in_folder("digits.adg");
 
   say("AutoDist on 1,797 real images of handwritten digits: capture a training step, plan it for "
       "two\n"
@@ -215,21 +217,18 @@ int Demo::run() {
   }
 
   say("\nThe checkpoint of the two all-reduce processes, loaded by one:\n");
-  const Json loaded =
-      autodist_json({"train", "digits", "--cluster", "local:1", "--steps", "0", "--resume",
-                     (fs::path(arguments_.folder) / all_reduce.folder).string()});
+  const Json loaded = autodist_json({"train", "digits", "--cluster", "local:1", "--steps", "0",
+                                     "--resume", in_folder(all_reduce.folder)});
   const double accuracy = loaded.at("held_out_accuracy").get<double>();
   say(fmt::format("accuracy on the held-out fifth {:.2f} %\n", 100 * accuracy));
   result_["loaded_accuracy"] = accuracy;
   result_["report"] = arguments_.report;
   if (accuracy != result_["ways"].back()["held_out_accuracy"].get<double>()) {
-    fail(ErrorCode::kCheckpoint, "demo: the loaded checkpoint does not reach the same accuracy");
+    fail(ErrorCode::kCheckpoint,
+         "demo: the loaded checkpoint does not reach the same accuracy. Please report it.");
   }
-  if (console_.json) {
-    console_.out << result_.dump() << "\n";
-  } else {
-    say_what_next(graph);
-  }
+  if (console_.json) return console_.answer(result_);
+  say_what_next(graph);
   return 0;
 }
 

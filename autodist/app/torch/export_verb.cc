@@ -31,8 +31,7 @@ int export_verb(const ExportArguments& arguments, Console& console) {
   if (console.json) {
     nlohmann::ordered_json json = nlohmann::ordered_json::parse(signatures.json);
     json["file"] = arguments.output;
-    console.out << json.dump() << "\n";
-    return 0;
+    return console.answer(json);
   }
   console.out << fmt::format(
       "{}: {}train_step(batch) -> loss; {}\n", arguments.output,

@@ -6,18 +6,14 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 
 namespace autodist::app {
 namespace {
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
+// An empty part at the end is one, too.
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  return split(text + separator, separator);
 }
 
 std::optional<std::int64_t> positive(const std::string& text) {
@@ -34,14 +30,14 @@ InputSpec parse_input_spec(const std::string& text) {
          "sample with commas (float32:3,224,224; int64::10)",
          text);
   };
-  const std::vector<std::string> parts = split(text, ':');
+  const std::vector<std::string> parts = parts_of(text, ':');
   InputSpec spec;
   const bool whole = parts[0] == "int64";
   if (parts[0] == "float64") spec.dtype = torch::kFloat64;
   if (whole) spec.dtype = torch::kInt64;
   const bool known = whole || parts[0] == "float32" || parts[0] == "float64";
   if (!known || parts.size() != (whole ? 3 : 2)) refuse();
-  for (const std::string& each : split(parts[1], ',')) {
+  for (const std::string& each : parts_of(parts[1], ',')) {
     if (parts[1].empty()) break;
     const auto size = positive(each);
     if (!size) refuse();

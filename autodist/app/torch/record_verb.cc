@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,6 +18,7 @@
 #include "autodist/base/error.h"
 #include "autodist/job/launcher.h"
 #include "autodist/planning/data_set.h"
+#include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/search/learning/propose.h"
@@ -38,19 +38,6 @@ struct RecordArguments {
   job::TrialLengths lengths;
   bool cpu_only = false;
   Encryption encryption = Encryption::kAuto;
-};
-
-// Ids of one recording differ, and follow each other.
-class Ids {
- public:
-  Ids() {
-    const auto since_epoch = std::chrono::system_clock::now().time_since_epoch();
-    next_ = std::chrono::duration_cast<std::chrono::microseconds>(since_epoch).count();
-  }
-  std::string next() { return strategy::make_id(next_++); }
-
- private:
-  std::int64_t next_ = 0;
 };
 
 class Recording {
@@ -92,11 +79,11 @@ class Recording {
     if (!job_.is_chief()) return strategies;
     passes::Options passes;
     passes.cpu_only = arguments_.cpu_only;
-    Ids ids;
+    std::int64_t id = planning::now_in_microseconds();
     for (search::Proposal& each :
          search::propose(subject_.graph(), job_.cluster(), passes,
                          static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
-      each.strategy.id = ids.next();
+      each.strategy.id = strategy::make_id(id++);  // one after the other
       if (subject_.links())
         planning::put_tuning(*subject_.links(), *subject_.graph(), each.strategy);
       strategies.push_back(std::move(each.strategy));
@@ -135,11 +122,8 @@ int record(RecordArguments arguments, Console& console) {
     fail(ErrorCode::kInfeasible, "dataset record: no plan could be run. See above why.");
   }
   if (console.json) {
-    console.out << nlohmann::ordered_json{{"points", written},
-                                          {"folder", arguments.output},
-                                          {"interrupted", interrupted.load()}}
-                       .dump()
-                << "\n";
+    console.answer(
+        {{"points", written}, {"folder", arguments.output}, {"interrupted", interrupted.load()}});
   } else {
     console.out << fmt::format("{} points in {}{}\n", written, arguments.output,
                                interrupted ? ", interrupted" : "");

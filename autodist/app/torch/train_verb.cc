@@ -88,7 +88,7 @@ std::string resume_command(const std::string& folder, bool begins_here) {
 void say_stopped_early(Console& console) {
   const Environment environment = process_environment();
   tell_chief_to_stop(environment);
-  if (environment("AUTODIST_RANK").value_or("0") != "0") return;
+  if (!job::is_rank_0(environment)) return;
   if (console.json) {
     console.out << nlohmann::ordered_json{{"steps", 0}, {"interrupted", true}}.dump() << std::endl;
   } else {
@@ -295,9 +295,9 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   if (!console.json) {
     print_end(console, arguments, session, source, result, json);
   } else if (arguments.plan_alone) {
-    console.out << report::plan_json(session.strategy(), session.program()).dump() << "\n";
+    console.answer(report::plan_json(session.strategy(), session.program()));
   } else {
-    console.out << json.dump() << "\n";
+    console.answer(json);
   }
   if (!missing.empty()) fail(ErrorCode::kCheckpoint, "{}", fmt::join(missing, "; "));
   return 0;

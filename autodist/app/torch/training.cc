@@ -21,16 +21,14 @@
 namespace autodist::app {
 namespace {
 
+constexpr std::int64_t kWarmupSteps = 5;  // not counted in the throughput
+constexpr Seconds kSaveAfter{600};        // a checkpoint, also between those that are asked for
+
 // What the steps of one run add up to.
 class Tally {
  public:
-  explicit Tally(std::int64_t warmup_steps) : warmup_steps_(warmup_steps) {}
-
   void add(const StepReport& report, std::int64_t samples, Seconds wall) {
-    if (warmup_steps_ > 0) {
-      --warmup_steps_;
-      return;
-    }
+    if (steps_++ < kWarmupSteps) return;
     samples_ += samples;
     wall_ += wall;
     computing_ += report.total - report.waiting;
@@ -49,7 +47,7 @@ class Tally {
   }
 
  private:
-  std::int64_t warmup_steps_;
+  std::int64_t steps_ = 0;
   std::int64_t samples_ = 0;
   Seconds wall_;
   Seconds computing_;
@@ -183,7 +181,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
                      const std::function<void(const Progress&)>& show) {
   const SteadyClock clock;
   job::SampleOrder order(data.size(), options.batch, options.seed);
-  Tally tally(options.warmup_steps);
+  Tally tally;
   Logs logs = open_logs(options, session);
   TrainingResult result;
   Saver saver(session, options);
@@ -207,7 +205,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     const bool due = options.save_every > 0 && session.step() % options.save_every == 0;
     // To stop and to save by the clock is decided alike by all ranks, one step after one asked for
     // it.
-    const bool overdue = session.is_chief() && clock.now() - saved_at > options.save_interval;
+    const bool overdue = session.is_chief() && clock.now() - saved_at > kSaveAfter;
     // Ranks that only serve have no part in it.
     const bool stop = interrupt.load() || (session.is_chief() && session.who_wishes_for_the_end());
     const StepSummary summary = session.summarise(stop, overdue);

@@ -1,4 +1,4 @@
-// The training loop of `train` and `demo`: epochs over a data set, progress, checkpoints, metrics.
+// The training loop of `train`: epochs over a data set, progress, checkpoints, metrics.
 
 #pragma once
 
@@ -14,15 +14,13 @@
 namespace autodist::app {
 
 struct TrainingOptions {
-  std::int64_t steps = 100;       // up to this step, counted from the start of the training
-  std::int64_t batch = 32;        // samples per step, all replicas together
-  std::int64_t warmup_steps = 5;  // not counted in the throughput
-  std::uint64_t seed = 0;         // of the order of samples
-  std::string save_to;            // checkpoint directory; empty: none
-  std::int64_t save_every = 0;    // steps; 0: at the end alone
-  Seconds save_interval{600};     // also after this much time
-  std::string log;                // one line per step (app/metrics.h: open_lines); empty: none
-  std::string tensorboard;        // a folder for an event file; empty: none
+  std::int64_t steps = 100;     // up to this step, counted from the start of the training
+  std::int64_t batch = 32;      // samples per step, all replicas together
+  std::uint64_t seed = 0;       // of the order of samples
+  std::string save_to;          // checkpoint directory; empty: none
+  std::int64_t save_every = 0;  // steps; also every ten minutes, and at the end
+  std::string log;              // one line per step (app/metrics.h: open_lines); empty: none
+  std::string tensorboard;      // a folder for an event file; empty: none
   // At the chief, once a log or a checkpoint cannot be written, in a line; the training goes on.
   std::function<void(const std::string&)> warn;
 };

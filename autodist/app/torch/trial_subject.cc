@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "autodist/base/clock.h"
 #include "autodist/capture/capture.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/planning/link_tuning.h"
@@ -19,7 +20,7 @@ TrialSubject::TrialSubject(job::JoinedJob& job, const ModelRequest& model,
   graph_ = std::make_shared<const ir::Graph>(std::move(captured.graph));
   bindings_ = capture::bind(*graph_, source_.step, torch::kCPU, captured.tensors.constants);
   if (job.cluster().nodes.size() > 1) {
-    links_ = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
+    links_ = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
                                job.options().join_limit);
   }
 }

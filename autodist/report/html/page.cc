@@ -295,29 +295,31 @@ std::string filled(const std::string& text,
 
 }  // namespace
 
+PagePrediction prediction_of(const Json& json) {
+  PagePrediction prediction;
+  prediction.step = Seconds(json.at("step_seconds").get<double>());
+  prediction.bound = Seconds(json.at("bound_seconds").get<double>());
+  prediction.bound_reason = json.at("bound_reason").get<std::string>();
+  for (const Json& rank : json.at("ranks")) {
+    const Json& use = rank.at("memory");
+    PageMemory memory;
+    memory.device = rank.at("device").get<std::string>();
+    memory.capacity = Bytes(use.at("capacity_bytes").get<std::int64_t>());
+    Bytes known;
+    for (const char* part : {"parameter", "gradient", "activation", "optimizer", "communication"}) {
+      const Bytes bytes(use.at(std::string(part) + "_bytes").get<std::int64_t>());
+      if (known + bytes > Bytes(use.at("device_bytes").get<std::int64_t>())) continue;
+      known += bytes;  // communication may lie in the host's memory
+      memory.parts.emplace_back(part, bytes);
+    }
+    prediction.memory.push_back(std::move(memory));
+  }
+  return prediction;
+}
+
 PagePrediction parse_prediction(const std::string& text, const std::string& where) {
   try {
-    const Json json = Json::parse(text);
-    PagePrediction prediction;
-    prediction.step = Seconds(json.at("step_seconds").get<double>());
-    prediction.bound = Seconds(json.at("bound_seconds").get<double>());
-    prediction.bound_reason = json.at("bound_reason").get<std::string>();
-    for (const Json& rank : json.at("ranks")) {
-      const Json& use = rank.at("memory");
-      PageMemory memory;
-      memory.device = rank.at("device").get<std::string>();
-      memory.capacity = Bytes(use.at("capacity_bytes").get<std::int64_t>());
-      Bytes known;
-      for (const char* part :
-           {"parameter", "gradient", "activation", "optimizer", "communication"}) {
-        const Bytes bytes(use.at(std::string(part) + "_bytes").get<std::int64_t>());
-        if (known + bytes > Bytes(use.at("device_bytes").get<std::int64_t>())) continue;
-        known += bytes;  // communication may lie in the host's memory
-        memory.parts.emplace_back(part, bytes);
-      }
-      prediction.memory.push_back(std::move(memory));
-    }
-    return prediction;
+    return prediction_of(Json::parse(text));
   } catch (const std::exception& error) {
     fail(ErrorCode::kUsage,
          "{}: not what `autodist simulate --json` prints: {}. Write it again: autodist simulate … "
@@ -335,7 +337,7 @@ std::string to_html(const PageInputs& inputs) {
                   {"run", run_json(inputs.run)},
                   {"prediction", prediction_json(inputs.prediction)},
                   {"placement", placement_json_of(inputs)},
-                  {"sweep", inputs.sweep ? sweep_section(*inputs.sweep) : Json(nullptr)},
+                  {"sweep", inputs.sweep ? inputs.sweep->section : Json(nullptr)},
                   {"remarks", inputs.remarks},
                   {"plan", plan_json_of(inputs)}};
   return filled(kPageTemplate, {{"title", inside_html(inputs.title)},

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -61,7 +62,10 @@ struct PageInputs {
   std::vector<std::string> sources;  // names of what the page was made from, without folders
 };
 
-// Throws Error(kUsage) for JSON that is not of `simulate --json`.
+// Of what planning::prediction_json() makes. Throws an exception of nlohmann::json for other JSON.
+PagePrediction prediction_of(const nlohmann::ordered_json& json);
+
+// Of a file of such JSON. Throws Error(kUsage) for what is not of `simulate --json`.
 PagePrediction parse_prediction(const std::string& json, const std::string& where);
 
 // The page. Throws Error(kUsage) for a trace that is none.

@@ -168,10 +168,6 @@ nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Stra
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
                                          : nodes_by_variable(*strategy);
   const Priorities priorities(strategy);
-  Bytes total;
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    total += ir::bytes_of(graph, ir::VariableId(i));
-  }
   json["graph"] = graph.name;
   json["ops"] = graph.ops.size();
   json["precision"] = ir::precision_of(graph);
@@ -179,7 +175,7 @@ nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Stra
   json["example_batch_samples"] = graph.example_batch;
   json["peak_bytes"] = graph.peak_bytes.at(graph.example_batch);
   json["variable_count"] = graph.variables.size();
-  json["variable_bytes"] = total.value;
+  json["variable_bytes"] = variable_bytes(graph).value;
   json["variables"] = Json::array();
   for (const std::size_t i : by_size(graph)) {
     if (json["variables"].size() == most) break;

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 
 namespace autodist::report {
 namespace {
@@ -21,10 +22,9 @@ constexpr std::size_t kLongestPlan = 160;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) {
+  for (std::string& line : split(text, '\n')) {
     if (!line.empty() && line.back() == '\r') line.pop_back();
-    if (!line.empty()) lines.push_back(line);
+    if (!line.empty()) lines.push_back(std::move(line));
   }
   return lines;
 }

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "autodist/base/error.h"
 
 namespace autodist::report {
@@ -18,9 +16,8 @@ constexpr char kPrinted[] = R"([
                   "epoch_seconds": 3.0, "cost_of_epoch": 1.5}}])";
 
 TEST(SweepSection, SaysOfEveryValueWhatWasPredicted) {
-  const PageSweep sweep = parse_sweep(kPrinted, "sweep.json");
-  EXPECT_EQ(sweep.varies, "nodes");
-  const nlohmann::ordered_json json = sweep_section(sweep);
+  const nlohmann::ordered_json json = parse_sweep(kPrinted, "sweep.json").section;
+  EXPECT_EQ(json.at("varies"), "nodes");
   ASSERT_EQ(json.at("predictions").size(), 2U);
   const auto& last = json.at("predictions").at(1);
   EXPECT_EQ(last.at("value"), "2");
