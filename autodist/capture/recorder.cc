@@ -45,17 +45,30 @@ namespace {
 struct RecorderState : c10::DebugInfoBase {
   // A step that is not recorded.
   explicit RecorderState(std::vector<bool> answers) : booleans(std::move(answers)) {}
-  explicit RecorderState(const RecordOptions& options)
-      : ops(options), look_around(options.look_around), booleans(options.booleans) {}
+  RecorderState(const RecordOptions& options, std::function<std::string()> where)
+      : ops(options),
+        look_around(options.look_around),
+        where(std::move(where)),
+        booleans(options.booleans) {}
 
   std::optional<OpRecorder> ops;
   std::function<void()> look_around;
+  std::function<std::string()> where;  // TrainingStep::where
   HostBooleans booleans;
   std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
 };
 
 RecorderState* recorder_of_this_thread() {
   return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(recorder_kind()));
+}
+
+// A backward pass is run by no line of the user's.
+std::exception_ptr with_its_place(const Error& refusal, const RecorderState& recorder) {
+  const std::string place =
+      recorder.where && recorder.ops->in_forward() ? recorder.where() : std::string();
+  if (place.empty()) return std::current_exception();
+  return std::make_exception_ptr(
+      Error(refusal.code(), fmt::format("{} At {}", refusal.what(), place)));
 }
 
 // Marks a stretch of a profile, as torch.profiler.record_function does: no part of a step.
@@ -88,8 +101,8 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     } else {
       ops.end(op, std::move(pending), *stack);
     }
-  } catch (const Error&) {
-    if (!recorder->refusal) recorder->refusal = std::current_exception();
+  } catch (const Error& error) {
+    if (!recorder->refusal) recorder->refusal = with_its_place(error, *recorder);
     throw;
   }
 }
@@ -242,7 +255,7 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
 template <typename Run>
 Recording record(const TrainingStep& step, const Batch& batch, const RecordOptions& options,
                  Run run) {
-  auto recorder = std::make_shared<RecorderState>(options);
+  auto recorder = std::make_shared<RecorderState>(options, step.where);
   OpRecorder& ops = *recorder->ops;
   declare_all(ops, step, batch, options.scaled_loss);
   const GradientsAside aside(step.parameters);

@@ -63,6 +63,10 @@ struct TrainingStep {
   // sentence for messages; empty: nothing that it knows of.
   std::function<std::string()> host_changes = nullptr;
 
+  // Where in the user's program this thread is, for messages ("model.py:12"); empty, or "": not
+  // known.
+  std::function<std::string()> where = nullptr;
+
   // Moves the model to a device: parameters and buffers in place, and what else it holds. Empty:
   // the tensors of this struct are moved alone.
   std::function<void(torch::Device)> move = nullptr;

@@ -21,13 +21,14 @@ namespace {
 
 constexpr std::uint64_t kMark = 0x33424f4a44415541;  // tells it from other descriptors and layouts
 constexpr std::int64_t kPage = 4096;                 // plans come after it
-// Among plans, whose names begin otherwise, and have spaces.
+// Documents that lie among the plans: a plan's name has spaces, and does not begin so.
 constexpr char kFolder[] = "/";
 constexpr char kCheckpoint[] = "resume";  // that a standby goes on from
 // From plans to snapshots, and between the two slots of these.
 constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
 constexpr std::int64_t kRecoveries = 64;
+constexpr std::size_t kModels = 32;      // those beyond are counted as one
 constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
 
 // Before each document.
@@ -37,7 +38,9 @@ struct Entry {
 };
 
 [[noreturn]] void refuse(const char* what) {
-  fail(ErrorCode::kEnvironment, "the job's memory: {}: {}", what, std::strerror(errno));
+  fail(ErrorCode::kEnvironment,
+       "the job's memory: {}: {}; free memory, or allow more open files (ulimit -n)", what,
+       std::strerror(errno));
 }
 
 }  // namespace
@@ -46,6 +49,9 @@ struct JobMemory::Shared {
   std::uint64_t mark = kMark;
   std::atomic<std::int64_t> first{-1};
   std::atomic<std::int64_t> done{-1};
+  std::atomic<bool> trained{false};
+  std::atomic<std::size_t> model{0};  // that is trained
+  std::atomic<std::int64_t> furthest[kModels] = {};
   std::atomic<std::int64_t> saved{-1};
   std::atomic<std::int64_t> kept{-1};  // twice the snapshot's step, and its slot
   std::atomic<std::int64_t> unusable_bytes{0};
@@ -124,6 +130,9 @@ JobMemory::Progress JobMemory::progress() const {
   Progress progress;
   progress.done = shared_->done;  // before `first`, which is written before it
   progress.first = shared_->first;
+  progress.trained = shared_->trained;
+  progress.furthest = shared_->furthest[shared_->model];
+  for (const auto& each : shared_->furthest) progress.furthest_all += each;
   progress.saved = shared_->saved;
   const std::int64_t kept = shared_->kept;
   if (kept >= 0) progress.kept = kept / 2;
@@ -169,6 +178,7 @@ void JobMemory::begin_generation(std::uint32_t standby, const std::string& check
   shared_->beats = 0;
   shared_->done = -1;
   shared_->first = -1;
+  shared_->trained = false;
   shared_->tries_plans = false;
   if (standby > 0) append(kPage, kCheckpoint, {checkpoint});
   shared_->turn = standby;  // the last: it does not wait any longer
@@ -190,9 +200,13 @@ JobMemory::StandingBy JobMemory::standing_by() const {
 
 std::uint32_t JobMemory::standby_that_runs() const { return shared_->turn; }
 
-void JobMemory::note_steps(std::int64_t done) {
-  if (shared_->first < 0) shared_->first = done;
+void JobMemory::note_steps(std::size_t model, std::int64_t done) {
+  model = std::min(model, kModels - 1);
+  if (shared_->first < 0 || shared_->model != model) shared_->first = done;
+  shared_->model = model;
   shared_->done = done;
+  shared_->furthest[model] = std::max<std::int64_t>(shared_->furthest[model], done);
+  if (done > shared_->first) shared_->trained = true;
 }
 
 void JobMemory::note_saved(std::int64_t step) { shared_->saved = step; }

@@ -36,13 +36,15 @@ class JobMemory {
 
   [[nodiscard]] int descriptor() const { return file_.get(); }
 
+  // A program may train several models, one after the other or in turn: each is counted by itself.
   struct Progress {
     std::int64_t first = -1;  // the step with which this generation began to train; -1: it has not
     std::int64_t done = -1;   // steps done, of the whole job; -1: as above
-    std::int64_t saved = -1;  // the newest checkpoint that the job has written; -1: none
-    std::int64_t kept = -1;   // the step of the snapshot; -1: none
-
-    [[nodiscard]] bool trained() const { return done > first; }
+    bool trained = false;     // this generation has done a step
+    std::int64_t furthest = 0;      // the most steps done of the model that was trained last
+    std::int64_t furthest_all = 0;  // and of every model together
+    std::int64_t saved = -1;        // the newest checkpoint that the job has written; -1: none
+    std::int64_t kept = -1;         // the step of the snapshot; -1: none
   };
   // As it stands; the chief may be writing.
   [[nodiscard]] Progress progress() const;
@@ -76,8 +78,9 @@ class JobMemory {
   [[nodiscard]] StandingBy standing_by() const;
   // Which standby the generation is; 0: none.
   [[nodiscard]] std::uint32_t standby_that_runs() const;
-  // By the chief: so many steps are done. The first call says where its training begins.
-  void note_steps(std::int64_t done);
+  // By the chief: so many steps are done of the program's first, second, … model. The first call
+  // says where its training begins.
+  void note_steps(std::size_t model, std::int64_t done);
   // By the chief, from any thread: a checkpoint of this step is written.
   void note_saved(std::int64_t step);
 

@@ -23,9 +23,9 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   const pid_t chief = ::fork();
   if (chief == 0) {
     auto memory = JobMemory::inherited(named(supervisors.descriptor()));
-    memory->note_steps(30);
-    memory->note_steps(31);
-    memory->note_steps(32);
+    memory->note_steps(0, 30);
+    memory->note_steps(0, 31);
+    memory->note_steps(0, 32);
     memory->note_saved(30);
     memory->keep_plan("gan", "first");
     memory->keep_plan("critic", std::string("with\0zero", 9));
@@ -44,7 +44,7 @@ TEST(JobMemory, WhatAChiefWroteIsThereWhenItIsGone) {
   EXPECT_EQ(progress.first, 30);
   EXPECT_EQ(progress.done, 32);
   EXPECT_EQ(progress.saved, 30);
-  EXPECT_TRUE(progress.trained());
+  EXPECT_TRUE(progress.trained);
   EXPECT_EQ(supervisors.plan("gan"), "second");
   EXPECT_EQ(supervisors.plan("critic"), std::string("with\0zero", 9));
   EXPECT_FALSE(supervisors.plan("another"));
@@ -131,15 +131,37 @@ TEST(JobMemory, MachinesAreUnusableForAGeneration) {
 
 TEST(JobMemory, AGenerationKnowsWhatWasSavedAndHasDoneNothing) {
   JobMemory memory;
-  EXPECT_FALSE(memory.progress().trained());
-  memory.note_steps(0);
-  EXPECT_FALSE(memory.progress().trained());
-  memory.note_steps(1);
+  EXPECT_FALSE(memory.progress().trained);
+  memory.note_steps(0, 0);
+  EXPECT_FALSE(memory.progress().trained);
+  memory.note_steps(0, 1);
   memory.note_saved(1);
   memory.begin_generation();
-  EXPECT_FALSE(memory.progress().trained());
+  EXPECT_FALSE(memory.progress().trained);
   EXPECT_EQ(memory.progress().done, -1);
   EXPECT_EQ(memory.progress().saved, 1);
+}
+
+// Cross-validation: a model per fold, and a loss in the second one.
+TEST(JobMemory, AProgramsModelsAreCountedEachByItself) {
+  JobMemory memory;
+  for (std::int64_t done = 0; done <= 100; ++done) memory.note_steps(0, done);
+  for (std::int64_t done = 0; done <= 30; ++done) memory.note_steps(1, done);
+  EXPECT_TRUE(memory.progress().trained) << "in fewer steps than the first one";
+  EXPECT_EQ(memory.progress().furthest, 30);
+  EXPECT_EQ(memory.progress().furthest_all, 130);
+  memory.begin_generation();
+  memory.note_steps(0, 40);
+  memory.note_steps(0, 41);
+  EXPECT_EQ(memory.progress().furthest, 100) << "59 steps of it are done once more";
+  EXPECT_EQ(memory.progress().furthest_all, 130) << "no further than before";
+  memory.note_steps(1, 30);
+  EXPECT_EQ(memory.progress().first, 30);
+  memory.note_steps(1, 31);
+  EXPECT_EQ(memory.progress().furthest_all, 131);
+  memory.note_steps(40, 7);
+  memory.note_steps(41, 9);
+  EXPECT_EQ(memory.progress().furthest_all, 140) << "those beyond what fits are one";
 }
 
 TEST(JobMemory, KeepsASnapshotUntilTheNextIsComplete) {

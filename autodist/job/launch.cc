@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
 #include "autodist/job/subprocess.h"
@@ -29,8 +30,8 @@ namespace autodist::job {
 namespace {
 
 constexpr auto kPollChild = std::chrono::milliseconds(20);
-constexpr std::chrono::seconds kGrace{2};
-constexpr std::chrono::milliseconds kLastLine{300};  // at most, for what a rank said at its end
+constexpr Seconds kGrace{2};
+constexpr Seconds kLastLine{0.3};  // at most, for what a rank said at its end
 
 // In a child between fork and exec, where little may be called: what execvp could not start, and
 // why, as the rank's own line.
@@ -42,27 +43,6 @@ void say_not_started(const std::string& program, int error) {
         error == ENOENT ? " (is the first line, #!…, that of a program here?)\n" : "\n"}) {
     if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) return;
   }
-}
-
-struct Pipe {
-  int read_end = -1;
-  int write_end = -1;
-
-  Pipe() {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) {
-      fail(ErrorCode::kEnvironment,
-           "a pipe to a rank cannot be made: {}. Allow more open files (ulimit -n).",
-           std::strerror(errno));
-    }
-    read_end = ends[0];
-    write_end = ends[1];
-  }
-};
-
-// False when the reader's pipe is full or gone.
-bool write_all(int descriptor, const std::string& bytes) {
-  return ::write(descriptor, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
 }
 
 // Hands complete lines on until the writers have closed their ends.
@@ -80,7 +60,6 @@ void read_lines(int descriptor, const std::function<void(const std::string& line
     }
   }
   if (!pending.empty()) take(pending);
-  ::close(descriptor);
 }
 
 }  // namespace
@@ -90,44 +69,39 @@ void read_lines(int descriptor, const std::function<void(const std::string& line
 // memory of ours along.
 class Guardian {
  public:
-  Guardian() {
-    const Pipe pipe;
+  Guardian() : pipe_(kWhom), pid_(forked(kWhom)) {
     static const char* const kScript =
         "groups=; while read -r group; do groups=\"$groups -$group\"; done; "
         "[ -z \"$groups\" ] || kill -s KILL -- $groups";
-    pid_ = ::fork();
-    if (pid_ < 0) {
-      fail(ErrorCode::kEnvironment,
-           "a guardian of ranks: fork: {}. Allow more processes (ulimit -u).",
-           std::strerror(errno));
-    }
     if (pid_ == 0) {
       ::setsid();  // no terminal's signal is for it
       const int nothing = ::open("/dev/null", O_WRONLY);
-      const int in = ::fcntl(pipe.read_end, F_DUPFD_CLOEXEC, 10);
+      const int in = ::fcntl(pipe_.read_end.get(), F_DUPFD_CLOEXEC, 10);
       ::dup2(in, STDIN_FILENO);
       ::dup2(nothing, STDOUT_FILENO);  // who reads ours need not wait for its end
       ::dup2(nothing, STDERR_FILENO);
       ::execl("/bin/sh", "sh", "-c", kScript, nullptr);
       ::_exit(127);
     }
-    ::close(pipe.read_end);
-    write_end_ = pipe.write_end;
+    pipe_.read_end = Descriptor();
   }
   // After the ranks and their groups.
   ~Guardian() {
     ::kill(pid_, SIGKILL);
-    ::close(write_end_);
     ::waitpid(pid_, nullptr, 0);
   }
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  void guard(pid_t group) { write_all(write_end_, fmt::format("{}\n", group)); }
+  void guard(pid_t group) {
+    const std::string line = fmt::format("{}\n", group);
+    (void)!::write(pipe_.write_end.get(), line.data(), line.size());
+  }
 
  private:
-  pid_t pid_ = 0;
-  int write_end_ = -1;
+  static constexpr const char* kWhom = "a guardian of ranks";
+  Pipe pipe_;
+  pid_t pid_;
 };
 
 class StartedRanks::LastingThread {
@@ -203,8 +177,10 @@ RankProcess here(const CommandLine& command, const JobPlace& place,
   return process;
 }
 
+StartedRanks::StartedRanks(Output output) : output_(std::move(output)) {}
+
 StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output, DiesWithUs dies)
-    : output_(std::move(output)) {
+    : StartedRanks(std::move(output)) {
   if (dies == DiesWithUs::kGroups) guardian_ = std::make_unique<Guardian>();
   const auto start_all = [&] {
     for (const RankProcess& rank : ranks) start(rank);
@@ -220,8 +196,10 @@ StartedRanks::StartedRanks(const std::vector<RankProcess>& ranks, Output output,
 }
 
 void StartedRanks::start(const RankProcess& rank) {
-  const Pipe input;
-  const Pipe lines;
+  const std::string whom = fmt::format("rank {}", rank.rank);
+  Pipe input(whom);
+  Pipe lines(whom);
+  input.fill(whom, rank.input);
   // Everything that allocates happens before the fork: the child of a process with threads may only
   // call what is safe in a signal handler.
   std::vector<std::string> variables = rank.environment;
@@ -229,18 +207,15 @@ void StartedRanks::start(const RankProcess& rank) {
   std::vector<char*> environment = argv_of(variables);
   const std::vector<char*> argv = argv_of(arguments);
   const pid_t parent = ::getpid();
-  const pid_t pid = ::fork();
-  if (pid < 0)
-    fail(ErrorCode::kEnvironment, "rank {}: fork: {}. Allow more processes (ulimit -u).", rank.rank,
-         std::strerror(errno));
+  const pid_t pid = forked(whom);
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
     ::setpgid(0, 0);                        // Ctrl-C is for us to pass on
     const int nothing = ::open("/dev/null", O_RDONLY);
     // Away from where they go to: the ends of pipes may be any of the first descriptors.
-    const int in = ::fcntl(input.read_end, F_DUPFD_CLOEXEC, 10);
-    const int out = ::fcntl(lines.write_end, F_DUPFD_CLOEXEC, 10);
+    const int in = ::fcntl(input.read_end.get(), F_DUPFD_CLOEXEC, 10);
+    const int out = ::fcntl(lines.write_end.get(), F_DUPFD_CLOEXEC, 10);
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(in, rank.input_descriptor);
     ::dup2(out, STDOUT_FILENO);
@@ -251,18 +226,13 @@ void StartedRanks::start(const RankProcess& rank) {
     ::_exit(127);
   }
   ::setpgid(pid, pid);  // as the child does, whoever is first
-  // While we hold the other end, too: a rank that ends at once would leave us a broken pipe.
-  const bool written = write_all(input.write_end, rank.input);
-  ::close(input.read_end);
-  ::close(lines.write_end);
-  const bool stays_open = rank.input_descriptor == STDIN_FILENO;
-  if (!stays_open) ::close(input.write_end);
   if (guardian_) guardian_->guard(pid);
   auto said = std::make_shared<Lines>();
-  children_.push_back(
-      {rank.rank, rank.node, pid, stays_open ? input.write_end : -1, false, 0, said});
-  readers_.emplace_back([this, said, descriptor = lines.read_end, number = rank.rank] {
-    read_lines(descriptor, [&](const std::string& line) {
+  const bool stays_open = rank.input_descriptor == STDIN_FILENO;
+  children_.push_back({rank.rank, rank.node, pid,
+                       stays_open ? std::move(input.write_end) : Descriptor(), false, 0, said});
+  readers_.emplace_back([this, said, from = std::move(lines.read_end), number = rank.rank] {
+    read_lines(from.get(), [&](const std::string& line) {
       output_(number, line);
       const std::lock_guard lock(said->mutex);
       if (line.find_first_not_of(" \t\r") != std::string::npos) said->last = line;
@@ -270,12 +240,6 @@ void StartedRanks::start(const RankProcess& rank) {
     const std::lock_guard lock(said->mutex);
     said->over = true;
   });
-  if (!written) {
-    fail(ErrorCode::kEnvironment,
-         "rank {}: its {} bytes of input did not fit into a pipe; end other programs of this user, "
-         "which hold many.",
-         rank.rank, rank.input.size());
-  }
 }
 
 void StartedRanks::reap() {
@@ -320,12 +284,11 @@ std::string StartedRanks::account(const Child& child) {
       WIFSIGNALED(child.status)
           ? fmt::format("{} was killed by signal {}", describe(child), WTERMSIG(child.status))
           : fmt::format("{} ended with exit code {}", describe(child), WEXITSTATUS(child.status));
-  const auto end = std::chrono::steady_clock::now() + kLastLine;
+  const Deadline deadline(kLastLine);
   while (true) {
     {
       const std::lock_guard lock(child.lines->mutex);
-      const bool late = std::chrono::steady_clock::now() > end;
-      if (child.lines->over || late) {
+      if (child.lines->over || deadline.has_passed()) {
         if (!child.lines->last.empty()) text += "; its last line: " + shown(child.lines->last);
         return text;
       }
@@ -344,7 +307,7 @@ std::optional<std::string> StartedRanks::failure() {
 
 StartedRanks::Cause StartedRanks::cause(Seconds limit) {
   constexpr int kBecauseOfAnother = static_cast<int>(ErrorCode::kPeersLost);
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  const Deadline deadline(limit);
   while (true) {
     reap();
     const Child* bad = nullptr;
@@ -357,7 +320,7 @@ StartedRanks::Cause StartedRanks::cause(Seconds limit) {
       is_its_own = WIFSIGNALED(child.status) || WEXITSTATUS(child.status) != kBecauseOfAnother;
     }
     AD_CHECK(bad != nullptr) << "no rank ended badly";
-    if (is_its_own || all_ended || std::chrono::steady_clock::now() > end) {
+    if (is_its_own || all_ended || deadline.has_passed()) {
       return {account(*bad), bad->status};
     }
     std::this_thread::sleep_for(kPollChild);
@@ -385,10 +348,8 @@ std::optional<std::string> StartedRanks::ended() {
 }
 
 std::optional<std::string> StartedRanks::end_of(std::uint32_t rank, Seconds limit) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
-  while (runs(rank) && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kPollChild);
-  }
+  const Deadline deadline(limit);
+  while (runs(rank) && !deadline.has_passed()) std::this_thread::sleep_for(kPollChild);
   for (const Child& child : children_) {
     if (child.rank == rank && child.ended) return account(child);
   }
@@ -396,12 +357,12 @@ std::optional<std::string> StartedRanks::end_of(std::uint32_t rank, Seconds limi
 }
 
 bool StartedRanks::wait(Seconds limit) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  const Deadline deadline(limit);
   while (true) {
     const bool runs = any_runs();
     if (const auto bad = failure()) throw Error(ErrorCode::kPeersLost, *bad);
     if (!runs) return true;
-    if (std::chrono::steady_clock::now() > end) return false;
+    if (deadline.has_passed()) return false;
     std::this_thread::sleep_for(kPollChild);
   }
 }
@@ -414,8 +375,8 @@ std::string StartedRanks::running() const {
 
 void StartedRanks::stop() {
   for (Child& child : children_) {
-    if (child.input >= 0) {
-      ::close(std::exchange(child.input, -1));
+    if (child.input.get() >= 0) {
+      child.input = Descriptor();
     } else if (!child.ended && child.node.empty()) {
       ::kill(child.pid, SIGTERM);
     }
@@ -433,13 +394,11 @@ void StartedRanks::kill_all() {
 }
 
 StartedRanks::~StartedRanks() {
-  const auto end = std::chrono::steady_clock::now() + kGrace;
+  const Deadline deadline(kGrace);
   if (any_runs()) stop();
-  while (any_runs() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kPollChild);
-  }
+  while (any_runs() && !deadline.has_passed()) std::this_thread::sleep_for(kPollChild);
   for (Child& child : children_) {
-    if (child.input >= 0) ::close(child.input);
+    child.input = Descriptor();
     // Its whole group: what a rank has started may hold on to its output, and go on for ever.
     ::kill(-child.pid, SIGKILL);
     if (!child.ended) ::waitpid(child.pid, &child.status, 0);

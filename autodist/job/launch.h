@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "autodist/base/file.h"
 #include "autodist/base/units.h"
 #include "autodist/job/place.h"
 
@@ -86,9 +87,9 @@ class StartedRanks {
   Cause cause(Seconds limit);
   // The other machines whose rank ended because they lack something (Error(kEnvironment)).
   std::vector<std::string> lacking();
-  // As failure(), of a rank that ended at all, where it is too early for that.
+  // As failure(), also of a rank that ended well: at a time when none is to end.
   std::optional<std::string> ended();
-  // The same of this rank, when it has ended; nothing where it still runs after `limit`.
+  // How this rank has ended, as failure(); nothing where it still runs after `limit`.
   std::optional<std::string> end_of(std::uint32_t rank, Seconds limit);
 
   // Waits for all to end; false where some still run after `limit`. Throws Error(kPeersLost) with
@@ -98,6 +99,9 @@ class StartedRanks {
   [[nodiscard]] std::string running() const;
 
  private:
+  // The other constructor begins with this one, so that the destructor runs where it throws.
+  explicit StartedRanks(Output output);
+
   // What a rank writes, as its reader knows it.
   struct Lines {
     std::mutex mutex;
@@ -108,7 +112,7 @@ class StartedRanks {
     std::uint32_t rank = 0;
     std::string node;
     pid_t pid = 0;
-    int input = -1;  // our end, where it stays open
+    Descriptor input;  // our end, where it stays open
     bool ended = false;
     int status = 0;
     std::shared_ptr<Lines> lines;

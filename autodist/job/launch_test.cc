@@ -127,6 +127,21 @@ TEST(StartedRanks, NoneIsLeftRunning) {
   EXPECT_NE(::kill(pid, 0), 0);
 }
 
+TEST(StartedRanks, NoneIsLeftWhereAnotherCannotBeStarted) {
+  Lines lines;
+  std::vector<RankProcess> ranks = local_ranks("echo $$; exec sleep 60", job_of(3));
+  ranks.back().input = std::string(1 << 20, 'x');
+  try {
+    const StartedRanks started(ranks, lines.output());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kEnvironment);
+    EXPECT_EQ(std::string(error.what()).find("rank 2: 1048576 bytes of input did not fit"), 0U)
+        << error.what();
+  }
+  for (const std::string& pid : lines.by_rank[1]) EXPECT_TRUE(has_ended(pid)) << pid;
+}
+
 TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
   Lines lines;
   const auto begin = std::chrono::steady_clock::now();

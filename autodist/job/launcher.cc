@@ -13,7 +13,6 @@
 namespace autodist::job {
 namespace {
 
-constexpr std::uint32_t kMostRanks = 65'535;
 constexpr std::size_t kMostNodes = 65'535;
 
 // The variables of one launcher.
@@ -125,7 +124,8 @@ Launched pytorch_job(const Environment& environment) {
 // 0}}. The chief, or the first worker where there is none, is rank 0.
 Launched tf_job(const std::string& text) {
   const auto wrong = [&](const std::string& what) {
-    fail(ErrorCode::kUsage, "environment: TF_CONFIG: {}", what);
+    fail(ErrorCode::kUsage, "environment: TF_CONFIG: {}. Start the ranks as a TFJob, or unset it.",
+         what);
   };
   const nlohmann::json config = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!config.is_object()) wrong("a JSON object expected");
@@ -294,7 +294,7 @@ bool is_launched(const Environment& environment) {
 bool becomes_chief(const std::string& specification, bool cpu_only,
                    const Environment& environment) {
   const auto launched = launcher_of(environment);
-  if (!launched) return environment("AUTODIST_RANK").value_or("0") == "0";
+  if (!launched) return is_rank_0(environment);
   const std::string named = specified(specification, environment);
   return rank_in(cluster_of(named, launched), cpu_only, *launched) == 0;
 }

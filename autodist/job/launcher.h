@@ -46,7 +46,7 @@ std::string specified(const std::string& specification, const Environment& envir
 cluster::Cluster cluster_of(const std::string& specification,
                             const std::optional<Launched>& launched);
 
-// The same without the machines that this process's job has lost (lost_machines).
+// cluster_of() without the machines that this process's job has lost (lost_machines).
 cluster::Members members_of(const std::string& specification,
                             const std::optional<Launched>& launched,
                             const Environment& environment);

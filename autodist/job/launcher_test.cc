@@ -102,12 +102,16 @@ TEST(Launcher, NamesTheVariableThatIsWrong) {
       "unset what it has left in this shell.");
   EXPECT_EQ(refusal({{"PMI_RANK", "x"}, {"PMI_SIZE", "2"}}),
             "environment: PMI_RANK='x', a whole number of at most 65535 expected");
-  EXPECT_EQ(refusal({{"TF_CONFIG", "{"}}), "environment: TF_CONFIG: a JSON object expected");
+  EXPECT_EQ(
+      refusal({{"TF_CONFIG", "{"}}),
+      "environment: TF_CONFIG: a JSON object expected. Start the ranks as a TFJob, or unset it.");
   EXPECT_EQ(refusal({{"TF_CONFIG", "{}"}}),
-            "environment: TF_CONFIG: cluster and task, with type and index, expected");
+            "environment: TF_CONFIG: cluster and task, with type and index, expected. Start the "
+            "ranks as a TFJob, or unset it.");
   EXPECT_EQ(refusal({{"TF_CONFIG", R"({"cluster": {"worker": ["a:1"]},
                                        "task": {"type": "ps", "index": 0}})"}}),
-            "environment: TF_CONFIG: this task is neither chief nor a listed worker");
+            "environment: TF_CONFIG: this task is neither chief nor a listed worker. Start the "
+            "ranks as a TFJob, or unset it.");
 }
 
 TEST(Launcher, SlurmsNodeListsAreExpanded) {

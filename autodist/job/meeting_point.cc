@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "autodist/base/clock.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
@@ -27,7 +28,10 @@ void make_private(const std::string& folder) {
   std::error_code ignored;
   fs::create_directories(fs::path(folder).parent_path(), ignored);
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST) {
-    fail(ErrorCode::kEnvironment, "{}: {}", folder, std::strerror(errno));
+    fail(ErrorCode::kEnvironment,
+         "{}: the folder for the job's key cannot be made: {}. Name another in "
+         "AUTODIST_MEETING_DIR.",
+         folder, std::strerror(errno));
   }
   struct stat about {};
   if (::lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) ||
@@ -71,7 +75,9 @@ void write_private(const std::string& path, const std::string& text) {
   if (written && ::rename(partial.c_str(), path.c_str()) == 0) return;
   const std::string reason = std::strerror(written ? errno : error);
   ::unlink(partial.c_str());
-  fail(ErrorCode::kEnvironment, "{}: the job's key cannot be left there: {}", path, reason);
+  fail(ErrorCode::kEnvironment,
+       "{}: the job's key cannot be left there: {}. Name another folder in AUTODIST_MEETING_DIR.",
+       path, reason);
 }
 
 }  // namespace
@@ -115,13 +121,13 @@ std::optional<Meeting> meeting_at(const std::string& folder, const std::string& 
 Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit,
                          const std::optional<Meeting>& stale,
                          const std::function<void()>& while_waiting) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit.value);
+  const Deadline deadline(limit);
   while (true) {
     if (const auto meeting = meeting_at(folder, job_id); meeting && meeting != stale) {
       return *meeting;
     }
     if (while_waiting) while_waiting();
-    if (std::chrono::steady_clock::now() > end) {
+    if (deadline.has_passed()) {
       fail(ErrorCode::kPeersLost,
            "the chief left no word in {} within {}; --join-timeout (in a program: join_limit) "
            "waits longer. Where the machines do not share the folder, set AUTODIST_MEETING_DIR to "

@@ -9,11 +9,11 @@
 #include <array>
 #include <map>
 #include <mutex>
-#include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
 
@@ -78,10 +78,7 @@ std::uint32_t number_of(const std::string& name, const std::string& text, std::u
 }
 
 std::vector<std::string> lost_machines(const Environment& environment) {
-  std::vector<std::string> lost;
-  std::istringstream list(environment(kLostMachines).value_or(""));
-  for (std::string each; std::getline(list, each, ',');) lost.push_back(each);
-  return lost;
+  return split(environment(kLostMachines).value_or(""), ',');
 }
 
 std::string addresses_text(const std::vector<std::string>& lost) {
@@ -94,10 +91,13 @@ std::uint32_t standby_number(const Environment& environment) {
   return text ? number_of(kStandby, *text, kMost) : 0;
 }
 
+bool is_rank_0(const Environment& environment) {
+  return environment("AUTODIST_RANK").value_or("0") == "0";
+}
+
 std::optional<JobPlace> job_from_environment(const Environment& environment) {
   const std::optional<std::string> rank = environment("AUTODIST_RANK");
   if (!rank) return std::nullopt;
-  constexpr std::uint32_t kMostRanks = 65'535;
   JobPlace place;
   place.size = number_of("AUTODIST_SIZE", required(environment, "AUTODIST_SIZE"), kMostRanks);
   place.rank = number_of("AUTODIST_RANK", *rank, kMostRanks);
@@ -151,12 +151,12 @@ std::vector<std::string> place_variables(const JobPlace& place, int key_descript
 }
 
 bool names_a_place(const std::string& variable) {
-  for (const char* prefix : {"AUTODIST_RANK=", "AUTODIST_SIZE=", "AUTODIST_CHIEF=",
-                             "AUTODIST_ADDRESS=", "AUTODIST_KEY_", "AUTODIST_STARTED_BY=",
-                             "AUTODIST_JOB_FD=", "AUTODIST_LOST_MACHINES=", "AUTODIST_STANDBY="}) {
-    if (variable.rfind(prefix, 0) == 0) return true;
+  const std::string name = variable.substr(0, variable.find('='));
+  for (const char* each : {"AUTODIST_RANK", "AUTODIST_SIZE", "AUTODIST_CHIEF", "AUTODIST_ADDRESS",
+                           "AUTODIST_STARTED_BY", JobMemory::kVariable, kLostMachines, kStandby}) {
+    if (name == each) return true;
   }
-  return false;
+  return name.rfind("AUTODIST_KEY_", 0) == 0;
 }
 
 std::string make_job_key() {

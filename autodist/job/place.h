@@ -29,6 +29,8 @@
 
 namespace autodist::job {
 
+constexpr std::uint32_t kMostRanks = 65'535;
+
 struct JobPlace {
   std::uint32_t rank = 0;
   std::uint32_t size = 1;
@@ -47,12 +49,15 @@ constexpr const char* kLostMachines = "AUTODIST_LOST_MACHINES";
 std::vector<std::string> lost_machines(const Environment& environment);
 std::string addresses_text(const std::vector<std::string>& lost);
 
-// The same of a standby's number. Throws Error(kUsage).
+// A standby's number in its variable; 0 where that is not set. Throws Error(kUsage).
 constexpr const char* kStandby = "AUTODIST_STANDBY";
 std::uint32_t standby_number(const Environment& environment);
 
 // `text`, which variable `name` holds, as a number. Throws Error(kUsage).
 std::uint32_t number_of(const std::string& name, const std::string& text, std::uint32_t largest);
+
+// Whether the environment names rank 0, or none, as for a chief that starts the others.
+bool is_rank_0(const Environment& environment);
 
 // Nothing when AUTODIST_RANK is not set: this process is the chief and starts the others. Throws
 // Error(kUsage) naming the variable that is missing or wrong.

@@ -85,6 +85,14 @@ std::string quoted(const std::string& text) {
   return word + "'";
 }
 
+std::string quoted(const CommandLine& command) {
+  std::string words = quoted(command.program);
+  for (std::size_t i = 1; i < command.arguments.size(); ++i) {
+    words += " " + quoted(command.arguments[i]);
+  }
+  return words;
+}
+
 std::vector<std::string> ssh_command(const cluster::Node& node, const cluster::SshConfig& ssh) {
   std::vector<std::string> command{
       "ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5"};
@@ -106,11 +114,7 @@ RemoteProgram this_program(const std::vector<std::string>& variables) {
 }
 
 std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ssh,
-                      const JobPlace& place, const std::string& key) {
-  std::string command = quoted(program.command.program);
-  for (std::size_t i = 1; i < program.command.arguments.size(); ++i) {
-    command += " " + quoted(program.command.arguments[i]);
-  }
+                      const JobPlace& place) {
   std::vector<std::string> variables = program.environment;
   for (const std::string& each : place_variables(place, kKeyDescriptor)) variables.push_back(each);
   std::string exports;
@@ -127,8 +131,8 @@ std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ss
       "end() { kill -s KILL -- ${group:+-}$rank; }\n";
   // In braces, so that the shell has read all of it before the watcher reads what follows: nothing,
   // until we are gone.
-  return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + "$group " + command +
-         fmt::format(" </dev/null {}<<'KEY' 4<&- &\n{}\nKEY\n", kKeyDescriptor, key) +
+  return "{\nexec 4<&0\n" + prelude(program, ssh) + exports + "$group " + quoted(program.command) +
+         fmt::format(" </dev/null {}<<'KEY' 4<&- &\n{}\nKEY\n", kKeyDescriptor, place.key) +
          "rank=$!\n"
          "{ env -u AUTODIST_RANK cat <&4; kill -TERM $rank; sleep 5; end; } >/dev/null 2>&1 &\n"
          "watcher=$!\n"
@@ -186,7 +190,7 @@ std::vector<RankProcess> rank_processes(const cluster::Cluster& cluster, bool cp
     process.rank = place.rank;
     process.node = node.address;
     process.command = {"ssh", shell_over_ssh(node, ssh)};
-    process.input = script_of(program, ssh, place, place.key);
+    process.input = script_of(program, ssh, place);
     processes.push_back(process);
   }
   return processes;
@@ -213,13 +217,10 @@ void check_nodes(const cluster::Cluster& cluster, const std::vector<cluster::Nod
     if (finished[i].exit_code == 0 && finished[i].output.find("ready\n") != std::string::npos) {
       continue;
     }
-    std::string said = finished[i].output;
-    while (!said.empty() && said.back() == '\n') said.pop_back();
     unusable.push_back(nodes[i].address);
     if (!complaint.empty()) continue;
     complaint = fmt::format("node {}: {} (ssh ended with exit code {})", nodes[i].address,
-                            said.empty() ? "no answer" : said.substr(said.rfind('\n') + 1),
-                            finished[i].exit_code);
+                            last_words(finished[i]), finished[i].exit_code);
     if (finished[i].exit_code == kSshFailed) {
       complaint += fmt::format(". This must work without a question: {} true",
                                fmt::join(ssh_command(nodes[i], ssh_of(cluster, nodes[i])), " "));

@@ -17,8 +17,9 @@
 
 namespace autodist::job {
 
-// One word for a POSIX shell.
+// For a POSIX shell: one word, and a program with its arguments.
 std::string quoted(const std::string& text);
+std::string quoted(const CommandLine& command);
 
 // The ssh command for a node. Asks nothing; a host that known_hosts does not know is refused.
 std::vector<std::string> ssh_command(const cluster::Node& node, const cluster::SshConfig& ssh);
@@ -35,9 +36,9 @@ struct RemoteProgram {
 // PYTHONPATH; not a rank's place, nor OPENBLAS_CORETYPE, which is this CPU's.
 RemoteProgram this_program(const std::vector<std::string>& variables);
 
-// The script of one rank. `key` stands in it; for people it is shown as dots.
+// The script of one rank, in which the place's key stands.
 std::string script_of(const RemoteProgram& program, const cluster::SshConfig& ssh,
-                      const JobPlace& place, const std::string& key);
+                      const JobPlace& place);
 
 // The nodes of a job that are other machines. Throws Error(kUsage) where the chief is one: a job is
 // started on its chief; and where a spare names no ssh group.

@@ -45,7 +45,7 @@ Outcome run_script(const RemoteProgram& program, const cluster::SshConfig& ssh =
   RankProcess process;
   process.node = "10.0.0.2";
   process.command = {"sh", {"sh", "-s"}};
-  process.input = script_of(program, ssh, place(), place().key);
+  process.input = script_of(program, ssh, place());
   Outcome run;
   std::atomic<bool> told{false};
   StartedRanks ranks({process}, [&](std::uint32_t, const std::string& line) {

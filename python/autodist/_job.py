@@ -356,9 +356,7 @@ class AutoDist:
         optimizer = _optimizers.made(optimizer, step.parameters)
         text = _optimizers.clipped_text_of(optimizer, step.parameters, clip)
         handle = self._job.distribute(step, text)
-        session = Session(handle, step, optimizer, records=self._records(handle, step, self._files),
-                          calls_python=self._calls_python, seed=self._seed,
-                          keeps_trace=self._keeps_trace, looks=self._looks)
+        session = Session(self, handle, step, optimizer, self._files)
         _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
@@ -410,9 +408,8 @@ class AutoDist:
         handles = self._job.distribute_steps(declared)
         settler = Settler()
         sessions = {
-            name: Session(handle, each._step, each._optimizer, settler,
-                          self._records(handle, each._step, self._files.of_step(name)),
-                          self._calls_python, self._seed, self._keeps_trace, self._looks)
+            name: Session(self, handle, each._step, each._optimizer, self._files.of_step(name),
+                          settler)
             for (name, each), handle in zip(steps.items(), handles)
         }
         for session in sessions.values():

@@ -3,6 +3,9 @@
 import collections.abc
 import contextlib
 import inspect
+import linecache
+import os
+import sys
 import time
 
 import torch
@@ -12,6 +15,16 @@ from ._arguments import text
 from ._capturing import as_written, capturing
 from ._errors import UsageError
 from ._structure import Structure, moved
+
+_NOT_THE_USERS = ("<frozen ", os.path.dirname(torch.__file__) + os.sep,
+                  os.path.dirname(__file__) + os.sep)
+
+
+def _line(path, number):
+    near = os.path.relpath(path)
+    place = f"{path if near.startswith('..') else near}:{number}"
+    words = linecache.getline(path, number).strip()
+    return f"{place}: {words}" if words else place
 
 
 def _walk(module, prefix, table):
@@ -252,6 +265,19 @@ class Step:
         """A sentence about what the host has changed since the first call; '' if nothing."""
         now = _host_state.snapshot(self.model, self.loss_fn)
         return self._replaced() + _host_state.changes(self._before or now, now)
+
+    def where(self):
+        """The user's line that runs within `returned`, as 'model.py:12: text'; '' where there is
+        none."""
+        frame, found = sys._getframe(1), ""
+        while frame is not None:
+            path = frame.f_code.co_filename
+            if frame.f_code is Step.returned.__code__:
+                return found
+            if not found and not path.startswith(_NOT_THE_USERS):
+                found = _line(path, frame.f_lineno)
+            frame = frame.f_back
+        return ""
 
     @property
     def returns_more(self):

@@ -22,13 +22,13 @@ class Session:
     code: in order after 0, at once after ``sys.exit(1)``. One thread at a time.
     """
 
-    def __init__(self, handle, step, optimizer=None, settler=None, records=None,
-                 calls_python=False, seed=0, keeps_trace=False, looks=True):
+    def __init__(self, job, handle, step, optimizer, files, settler=None):
         self._handle = handle
+        self._records = job._records(handle, step, files)
         self._step = step
         trained = of_names(step.parameters, step.trains)
         self._optimizer = Followed(optimizer, trained)
-        self._looks = looks  # whether the host still has what was captured
+        self._looks = job._looks  # whether the host still has what was captured
         # What the step trains, or does not, of what it could.
         self._required = [] if optimizer is None else [
             (name, tensor, tensor.requires_grad) for name, tensor in trained]
@@ -37,12 +37,12 @@ class Session:
         self._guard = Guard(trained)
         self._settler = Settler() if settler is None else settler
         self._settler.watch(handle.settle, step.model, trained)
-        self._records = records
         self._ended = False
         # In ending, too: update rules, or files of steps.
-        self._calls_python = calls_python or (records is not None and records.wanted)
-        self._seed = seed
-        self._keeps_trace = keeps_trace
+        self._calls_python = job._calls_python or (
+            self._records is not None and self._records.wanted)
+        self._seed = job._seed
+        self._keeps_trace = job._keeps_trace
         self._of_job = [self]  # with the sessions of the job's other steps
         self._process = os.getpid()  # a fork has a copy that is not its own to end
         self._first_loss = None

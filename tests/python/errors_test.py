@@ -54,6 +54,12 @@ def of_capture():
     raised(usage, "size depends on data", autodist.capture, model,
            lambda m, x, y: m(x[x[:, 0] > 0]).sum(), batch)
 
+    def deep(model, x, y):
+        return mse(model, torch.stack([each for each in x if each.sum().item() > 0]), y)
+
+    raised(usage, "errors_test.py:", autodist.capture, model, deep, batch)
+    raised(usage, "each for each in x if each.sum()", autodist.capture, model, deep, batch)
+
     def outside(model, x, y):
         weight = torch.from_numpy(x.detach().numpy().copy()).mean()
         return mse(model, x, y) * weight

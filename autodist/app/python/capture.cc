@@ -35,6 +35,13 @@ std::function<std::vector<torch::Tensor>(const Batch&)> function_of(py::object f
   };
 }
 
+std::function<std::string()> text_function_of(py::object function) {
+  return [kept = keep(std::move(function))] {
+    const py::gil_scoped_acquire lock;
+    return (*kept)().cast<std::string>();
+  };
+}
+
 std::shared_ptr<ir::Graph> captured(const py::object& python_step, bool symbolic_batch,
                                     int cost_repetitions, std::uint64_t seed) {
   const TrainingStep step = training_step(python_step);
@@ -67,11 +74,8 @@ TrainingStep training_step(const py::object& step) {
   result.loss_and_more = function_of(step.attr("returned"));
   result.loss = [more = result.loss_and_more](const Batch& batch) { return more(batch).at(0); };
   result.evaluate = function_of(step.attr("outputs"));
-  const Kept changes = keep(step.attr("host_changes"));
-  result.host_changes = [changes] {
-    const py::gil_scoped_acquire lock;
-    return (*changes)().cast<std::string>();
-  };
+  result.host_changes = text_function_of(step.attr("host_changes"));
+  result.where = text_function_of(step.attr("where"));
   return result;
 }
 

@@ -214,15 +214,9 @@ void bind_options(py::module_& module) {
 JobHandle::JobHandle(const std::string& cluster, JobOptions options) {
   const py::gil_scoped_release unlocked;
   job_ = std::make_unique<AutoDist>(cluster, options);
-  rank_ = job_->rank();
-  size_ = job_->size();
-  launcher_ = job_->launcher();
 }
 
-JobHandle::~JobHandle() { close(); }
-
-void JobHandle::close() {
-  if (!job_) return;
+JobHandle::~JobHandle() {
   if (!process_.is_this()) {
     static_cast<void>(job_.release());
     return;
@@ -232,10 +226,10 @@ void JobHandle::close() {
 }
 
 AutoDist& JobHandle::take() {
-  if (!job_ || taken_) {
+  if (taken_) {
     fail(ErrorCode::kUsage,
-         "distribute: this AutoDist has its session already, or is closed. Make another AutoDist, "
-         "or give one several steps (distribute_steps).");
+         "distribute: this AutoDist has its session already. Make another AutoDist, or give one "
+         "several steps (distribute_steps).");
   }
   taken_ = true;
   return *job_;
@@ -245,12 +239,12 @@ void bind_job(py::module_& module) {
   bind_options(module);
   py::class_<JobHandle>(module, "Job")
       .def(py::init<const std::string&, JobOptions>())
-      .def_property_readonly("rank", &JobHandle::rank)
-      .def_property_readonly("size", &JobHandle::size)
-      .def_property_readonly("launcher", &JobHandle::launcher)
+      .def_property_readonly("rank", [](const JobHandle& handle) { return handle.job().rank(); })
+      .def_property_readonly("size", [](const JobHandle& handle) { return handle.job().size(); })
+      .def_property_readonly("launcher",
+                             [](const JobHandle& handle) { return handle.job().launcher(); })
       .def("distribute", &distribute)
-      .def("distribute_steps", &distribute_steps)
-      .def("close", &JobHandle::close);
+      .def("distribute_steps", &distribute_steps);
   module.def("end_at_second_signal", &app::end_at_second_signal);
   module.def("tell_chief_to_stop", &tell_chief_to_stop);
   module.def("stopped_early", [](const std::string& by) {

@@ -33,26 +33,19 @@ class OwnProcess {
 class JobHandle {
  public:
   JobHandle(const std::string& cluster, JobOptions options);
+  // Leaves the job, if no session has taken it over. REQUIRES: the interpreter's lock.
   ~JobHandle();
   JobHandle(const JobHandle&) = delete;
   JobHandle& operator=(const JobHandle&) = delete;
 
-  // Leaves the job, if nothing has taken it over. REQUIRES: the interpreter's lock.
-  void close();
   // The job, for its one session. Throws Error(kUsage) the second time.
   AutoDist& take();
-
-  [[nodiscard]] std::uint32_t rank() const { return rank_; }
-  [[nodiscard]] std::uint32_t size() const { return size_; }
-  [[nodiscard]] const std::string& launcher() const { return launcher_; }
+  [[nodiscard]] const AutoDist& job() const { return *job_; }
 
  private:
   OwnProcess process_;
   std::unique_ptr<AutoDist> job_;
   bool taken_ = false;
-  std::uint32_t rank_ = 0;
-  std::uint32_t size_ = 1;
-  std::string launcher_;
 };
 
 class SessionHandle {

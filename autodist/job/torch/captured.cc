@@ -7,7 +7,6 @@
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
-#include "autodist/comm/agreement.h"
 #include "autodist/ir/own_ops.h"
 #include "autodist/job/torch/rank_device.h"
 
@@ -107,9 +106,8 @@ std::vector<bool> way_of_job(JoinedJob& job, const Captured& step, const capture
   if (job.size() == 1) return way;
   std::string text;
   for (const bool each : way) text += each ? '1' : '0';
-  text = comm::broadcast(job.transport(), 0, text, "way of the step", job.options().join_limit);
   way.clear();
-  for (const char each : text) way.push_back(each == '1');
+  for (const char each : job.of_chief("way of the step", text)) way.push_back(each == '1');
   return way;
 }
 

@@ -79,7 +79,7 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
   const bool shares = !buffers.empty() && statistics_.count(statistics) == 0;
   std::optional<exec::Calls::Scope> call;
   if (shares || runner.meets_to_synchronize()) {
-    call.emplace(runner.calls().begin(exec::Call::kEvaluate, runner.steps_done()));
+    call.emplace(begin_call(runner, exec::Call::kEvaluate));
   }
   runner.synchronize();
   if (!shares) return;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/measured_library.h"
@@ -204,23 +203,19 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   if (job.is_chief()) strategies = search.search(count, library);
   if (count > 0) {
     // The others come here while the chief still searches.
-    comm::broadcast(job.transport(), 0, "searched", "search", job.options().join_limit);
+    job.of_chief("search", "searched");
     Trials trials(job, what);
     const strategy::Strategy best = search.try_out(trials, strategies);
     trial_count = trials.generations();
     strategies = {best};
   }
-  const Seconds limit = job.options().join_limit;
   if (may_try && count == 0 && job.options().search.counted_trials) {
     rivals = search.take_rivals();
-    const std::string some =
-        comm::broadcast(job.transport(), 0, rivals ? "some" : "", "rivals", limit);
-    if (!some.empty() && !rivals) rivals.emplace();
+    if (job.chief_says("rivals", rivals.has_value()) && !rivals) rivals.emplace();
   }
   std::string document;
   if (job.is_chief()) document = strategy::serialize(strategies.front());
-  document = comm::broadcast(job.transport(), 0, document, "strategy", job.options().join_limit);
-  return strategy::deserialize(document, "the chief's strategy");
+  return strategy::deserialize(job.of_chief("strategy", document), "the chief's strategy");
 }
 
 }  // namespace autodist::job

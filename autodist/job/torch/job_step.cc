@@ -35,6 +35,18 @@ void JobStep::start(const RunConnections& connections) {
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
 }
 
+StepPlan JobStep::plan_with(strategy::Strategy strategy, std::string name) const {
+  StepPlan plan;
+  plan.name = std::move(name);
+  plan.passes = plan_.passes;
+  plan.links = plan_.links;
+  plan.chosen_by = "the plan that was changed to";
+  plan.program = std::make_shared<const program::Program>(
+      passes::rewrite(captured_.graph, strategy, job_.cluster(), plan.passes, plan.chosen_by));
+  plan.strategy = std::move(strategy);
+  return plan;
+}
+
 void JobStep::change_plan(StepPlan next, const program::Transition& transition,
                           const std::function<RunConnections()>& connections) {
   RunStart start = run_->end_plan(transition);

@@ -47,13 +47,12 @@ class JobStep {
   // Once, before the first step.
   void start(const RunConnections& connections);
 
-  // As choose_again() and plan_again().
+  // Of another plan: its strategy, by the chief (choose_by_chief), and what that makes, at every
+  // rank. Throws Error(kInfeasible) as passes::rewrite() does.
   strategy::Strategy choose(const planning::StrategyRequest& request) {
-    return choose_again(job_, captured_, plan_, request);
+    return choose_by_chief(job_, captured_, plan_, request);
   }
-  [[nodiscard]] StepPlan plan_with(strategy::Strategy strategy, std::string name) {
-    return plan_again(job_, captured_, plan_, std::move(strategy), std::move(name));
-  }
+  [[nodiscard]] StepPlan plan_with(strategy::Strategy strategy, std::string name) const;
   // Goes on under another plan (StepRun::end_plan); `connections` is asked for those of the next
   // one when the transport is free.
   void change_plan(StepPlan next, const program::Transition& transition,

@@ -19,6 +19,7 @@
 #include "autodist/base/error.h"
 #include "autodist/cluster/address.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/comm/exchange.h"
 #include "autodist/exec/device/cuda_graphs.h"
 #include "autodist/exec/large_tensors.h"
 #include "autodist/job/cores.h"
@@ -83,8 +84,8 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     place_.size = size_;
   } else if (const auto place = job_from_environment(environment_)) {
     if (place->started_by != 0) check_is_first_job();
-    check_size(*place, specification_);
     place_ = *place;
+    check_size();
   } else {
     place_.size = size_;
   }
@@ -95,7 +96,8 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     memory_ = JobMemory::inherited(environment_);
     check_initial_weights();
     if (stands_by_ && !memory_) {
-      fail(ErrorCode::kUsage, "environment: {} without {}; only what supervises a job sets them",
+      fail(ErrorCode::kUsage,
+           "environment: {} without {}; only what supervises a job sets them. Unset both.",
            kStandby, JobMemory::kVariable);
     }
   }
@@ -135,7 +137,7 @@ bool JoinedJob::await_turn() {
     comm::all_gather(*transport_, "", "standby", options_.join_limit);
     for (std::string news = kWait; news == kWait;) {
       if (is_chief() && turn_comes(kSignOfLife)) news = kNow;
-      news = comm::broadcast(*transport_, 0, news, "standby's turn", options_.join_limit);
+      news = of_chief("standby's turn", news);
     }
   } catch (const Error& error) {
     if (is_chief()) memory_->note_standing_by(0);
@@ -232,9 +234,24 @@ void JoinedJob::end() {
   one_job_.reset();
 }
 
-void JoinedJob::set_pulse(comm::ExchangeOptions& exchange) const {
-  exchange.silence_limit = options_.silence_limit;
-  exchange.say = process_.say;
+std::string JoinedJob::of_chief(const std::string& what, const std::string& text) {
+  return comm::broadcast(*transport_, 0, text, what, options_.join_limit);
+}
+
+bool JoinedJob::chief_says(const std::string& what, bool is_so) {
+  return of_chief(what, is_so ? "yes" : "") == "yes";
+}
+
+exec::RunnerOptions JoinedJob::runner_options(std::uint64_t seed, std::uint32_t generation) const {
+  exec::RunnerOptions options;
+  options.job_seed = seed;
+  options.wait_limit = options_.stall_limit;
+  options.exchange.generation = generation;
+  options.exchange.silence_limit = options_.silence_limit;
+  options.exchange.say = process_.say;
+  options.user_rules = &options_.user_rules;
+  options.device_time = options_.device_time;
+  return options;
 }
 
 void JoinedJob::check_options() const {
@@ -324,21 +341,20 @@ void JoinedJob::record_graphs() const {
   exec::record_cuda_graphs();
 }
 
-void JoinedJob::check_size(const JobPlace& place, const std::string& specification) const {
-  if (place.size != size_ && place.started_by != 0) {
+void JoinedJob::check_size() const {
+  if (place_.size == size_) return;
+  if (place_.started_by != 0) {
     fail(
         ErrorCode::kUsage,
         "AutoDist: rank {} was started for a job of {} ranks, and the first one that its program "
         "makes is '{}' with {}. Ranks that a chief starts run its program from the begin: make one "
         "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
-        place.rank, place.size, specification, size_);
+        place_.rank, place_.size, specification_, size_);
   }
-  if (place.size != size_) {
-    fail(ErrorCode::kUsage,
-         "environment: AUTODIST_SIZE={}, but {} has {} ranks. Set AUTODIST_SIZE to that, or name "
-         "another cluster.",
-         place.size, specification, size_);
-  }
+  fail(ErrorCode::kUsage,
+       "environment: AUTODIST_SIZE={}, but {} has {} ranks. Set AUTODIST_SIZE to that, or name "
+       "another cluster.",
+       place_.size, specification_, size_);
 }
 
 comm::ChiefListener JoinedJob::listener(std::uint16_t port) const {

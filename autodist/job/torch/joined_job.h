@@ -14,11 +14,11 @@
 
 #include "autodist/base/clock.h"
 #include "autodist/cluster/members.h"
-#include "autodist/comm/exchange.h"
 #include "autodist/comm/in_process.h"
 #include "autodist/comm/live_transport.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
+#include "autodist/exec/runner_options.h"
 #include "autodist/job/heart.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/launch.h"
@@ -61,8 +61,9 @@ class JoinedJob {
   void end();
 
   [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster()); }
-  // How long a silent rank is waited for, and that its silence is said.
-  void set_pulse(comm::ExchangeOptions& exchange) const;
+  // Of this job's runners: how long is waited for whom, and what the user gave.
+  [[nodiscard]] exec::RunnerOptions runner_options(std::uint64_t seed,
+                                                   std::uint32_t generation) const;
 
   // At the chief of a job that is supervised; else null.
   [[nodiscard]] JobMemory* memory() { return memory_ ? &*memory_ : nullptr; }
@@ -96,6 +97,9 @@ class JoinedJob {
   // That this rank computes on.
   [[nodiscard]] torch::Device device() const { return device_; }
   comm::Transport& transport() { return *transport_; }
+  // What the chief passes, at every rank; as comm::broadcast(), whose `what` it is.
+  std::string of_chief(const std::string& what, const std::string& text);
+  bool chief_says(const std::string& what, bool is_so);
   Clock& clock() { return clock_; }
 
  private:
@@ -111,7 +115,7 @@ class JoinedJob {
   void share_cores();
   void keep_freed_memory() const;
   void record_graphs() const;
-  void check_size(const JobPlace& place, const std::string& specification) const;
+  void check_size() const;
   [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;
   void join_started();
@@ -119,7 +123,7 @@ class JoinedJob {
   void join_at_meeting(const std::string& folder, const std::string& job_id);
   void start_and_join();
   void listen_where_others_reach_us(bool own_is_given);
-  // By whom all wait for; says so from time to time.
+  // Called again and again while `whom` is waited for, `since` so long: says so from time to time.
   void wait(const std::string& what, const std::string& whom, Seconds since);
   void connect(std::unique_ptr<comm::Transport> transport);
 

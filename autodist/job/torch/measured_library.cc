@@ -10,7 +10,7 @@ std::optional<comm::LibraryFigures> measured_library(JoinedJob& job, const std::
                                                      bool wanted) {
   const Seconds limit = job.options().join_limit;
   const bool can = wanted && comm::has_gloo() && !job.encrypts() && job.size() > 1;
-  if (comm::broadcast(job.transport(), 0, can ? "yes" : "", "library", limit).empty()) return {};
+  if (!job.chief_says("library", can)) return {};
   const auto collectives =
       comm::make_collectives(job.transport(), job.own_address(), device, limit);
   std::optional<comm::LibraryFigures> figures;

@@ -9,7 +9,6 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/comm/c10d/gloo.h"
-#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/training_job.h"
 #include "autodist/program/transition.h"
@@ -93,7 +92,7 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
         "Choose a plan before the first step.");
   }
   exec::Runner& runner = step.runner();
-  const auto made = runner.calls().begin(call, runner.steps_done());
+  const auto made = begin_call(runner, call);
   ++plan_changes_;
   const std::string document = accepted(runner.of_chief({exec::Topic::kPlan, plan_changes_},
                                                         strategy_of_chief(index, request, given)));
@@ -126,11 +125,7 @@ void TrainingJob::check_library(const JobStep& step) const {
 PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
   JobStep& step = *steps_[index];
   step.change_plan(std::move(change.next), change.moves, [&] {
-    if (!step.program().collectives.empty() && !collectives_) {
-      collectives_ = comm::make_collectives(job_->transport(), job_->own_address(),
-                                            capture::device_of(steps_.front()->declared()).str(),
-                                            job_->options().join_limit);
-    }
+    connect_library();
     return connections_of(index);
   });
   if (wished_for_the_end_) step.runner().calls().wish_for_the_end();
@@ -148,7 +143,7 @@ PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
   return told;
 }
 
-// What somebody asks for ends the sequence, which knows no other plans.
+// The user's plan ends the trials, or the repetition of a file of plans: neither knows it.
 PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
                                     const std::optional<strategy::Strategy>& given) {
   request.own = job_->options().builders;
@@ -164,7 +159,7 @@ PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest
 // The chief alone has the strategy; the others learn whether there is another.
 PlanSequence::Decision TrainingJob::decide_together() {
   exec::Runner& runner = current();
-  const auto call = runner.calls().begin(exec::Call::kTrial, runner.steps_done());
+  const auto call = begin_call(runner, exec::Call::kTrial);
   ++plan_changes_;
   PlanSequence::Decision decision;
   std::string said;

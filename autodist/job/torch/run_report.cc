@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "autodist/comm/c10d/gloo.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/plan_page.h"
 #include "autodist/report/html/page.h"
@@ -20,16 +21,18 @@ void write_report(const JoinedJob& job, const JobStep& step, const RunReport& wh
   if (!what.trace.rows.empty()) {
     page.traces.push_back({"this run", program::to_chrome_json(what.trace), false});
   }
-  planning::PlanPageRequest request;
   const std::string& by = step.plan().chosen_by;
   const bool is_file = by == job.options().strategy_file || by == job.options().plans_file;
-  request.chosen_by = is_file ? std::filesystem::path(by).filename().string() : by;
-  request.how.passes = step.plan().passes;
+  const SearchSettings& search = job.options().search;
+  planning::PlanPageRequest request = planning::page_request(
+      is_file ? std::filesystem::path(by).filename().string() : by, step.plan().passes,
+      search.library && comm::has_gloo(), job.specification());
   request.how.costs.micro_batches = step.plan().passes.micro_batches;
-  request.calibration_file = sim::calibration_file(job.specification());
-  request.how.calibration = sim::read_calibration(job.specification());
+  if (search.calibration) {
+    request.how.calibration = *search.calibration;
+    request.calibration_file.clear();  // the name of its file is not known
+  }
   planning::add_cores(job.too_few_cores(), request.how.calibration);
-  request.how.options.budget = {planning::kReportBudget, 0};
   const program::Program& program = step.program();
   planning::add_plan(page, program.graph, job.cluster(), step.plan().strategy, program, request);
   report::write_page(page, what.path);

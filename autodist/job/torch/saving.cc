@@ -14,6 +14,23 @@
 #include "autodist/job/torch/training_job.h"
 
 namespace autodist::job {
+namespace {
+
+template <class Work>
+SaveFailure failure_of(Work work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    return {"no memory for it"};
+  } catch (const Error& error) {
+    return {error.what(), error.code() == ErrorCode::kPeersLost};
+  } catch (const std::exception& error) {
+    return {error.what()};
+  }
+  return {};
+}
+
+}  // namespace
 
 // The optimizers' state lies with the owners, whose threads give it to the chief; what differs
 // between replicas only their own code can give.
@@ -37,7 +54,7 @@ void TrainingJob::save(const std::string& directory, SaveUntil until) {
          "name another folder.",
          directory, steps_done());
   }
-  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  const auto call = enter_call(current(), exec::Call::kSave);
   if (!is_gathered() && !comes_to_save(directory)) return;
   const std::string failure = save_into({directory}, !owners_hold_everything(), until);
   if (!failure.empty()) throw Error(ErrorCode::kCheckpoint, failure);
@@ -80,7 +97,7 @@ void TrainingJob::save_what_is_due() {
   }
   if (directories.empty()) return;
   said_due_ = true;
-  const auto call = current().calls().enter(exec::Call::kSave, current().steps_done());
+  const auto call = enter_call(current(), exec::Call::kSave);
   const std::string failure = save_into(directories, /*with_the_others=*/true);
   if (failure.empty()) return;
   late_ = directories;
@@ -106,23 +123,16 @@ std::string TrainingJob::save_into(const std::vector<std::string>& directories,
   if (snapshots_) snapshots_->finish_writing();
   gather_once(with_the_others);
   const bool beside = until == SaveUntil::kCopied;
-  std::string failure;
+  SaveFailure own;
   if (is_chief()) {
-    try {
+    own = failure_of([&] {  // where there is no thread for it, too
       copy_own();
       for (const std::string& directory : directories) hold(directory);
-      if (beside) {
-        write_beside(directories);
-      } else {
-        failure = write(*gathered_, directories);
-      }
-    } catch (const std::bad_alloc&) {
-      failure = "no memory for it";
-    } catch (const std::exception& error) {  // no thread for it, too
-      failure = error.what();
-    }
+      if (beside) write_beside(directories);
+    });
+    if (own.text.empty() && !beside) own = write(*gathered_, directories);
   }
-  failure = outcome("save", failure);
+  const std::string failure = outcome("save", own.text);
   if (!failure.empty()) return failure;
   saved_in_.insert(saved_in_.end(), directories.begin(), directories.end());
   if (!beside) {
@@ -145,7 +155,10 @@ void TrainingJob::gather_once(bool with_the_others) {
 // At the chief: what the program may change between two calls. REQUIRES: no thread writes what is
 // gathered.
 void TrainingJob::copy_own() {
-  if (!gathered_) fail(ErrorCode::kUsage, "save: the step after {} has begun", steps_done());
+  if (!gathered_) {
+    fail(ErrorCode::kUsage, "save: the step after {} has begun; run one to its end first",
+         steps_done());
+  }
   gathered_->checkpoint.model = copy_model(model_);
   gathered_->checkpoint.kept = kept_state();
 }
@@ -169,7 +182,7 @@ void TrainingJob::snapshot() {
   save_what_is_due();
   const Seconds begin = job_->clock().now();
   exec::Runner& runner = current();
-  const auto call = runner.calls().begin(exec::Call::kSnapshot, runner.steps_done());
+  const auto call = begin_call(runner, exec::Call::kSnapshot);
   const auto of_chief = [&](std::int64_t said) {
     constexpr std::uint32_t kIds = 1024;  // more than are on their way at a time
     const std::uint32_t id = snapshot_words_++ % kIds;
@@ -205,10 +218,9 @@ std::int64_t TrainingJob::write_snapshot(Seconds begin) {
   }
 }
 
-// Returns why it cannot be written; else nothing. From any thread.
-std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>& directories,
-                               bool* job_ends) {
-  try {
+// From any thread.
+SaveFailure TrainingJob::write(StateCopy& state, const std::vector<std::string>& directories) {
+  return failure_of([&] {
     const exec::Checkpoint& checkpoint = state.whole();
     exec::RealFileSystem files;
     // Before any is removed: who starts the job again must find the one that it knows of.
@@ -218,27 +230,19 @@ std::string TrainingJob::write(StateCopy& state, const std::vector<std::string>&
     for (const std::string& directory : directories) {
       exec::write_checkpoint(files, directory, checkpoint, exec::kKeptCheckpoints, note);
     }
-  } catch (const std::bad_alloc&) {
-    return "no memory for it";
-  } catch (const Error& error) {
-    if (job_ends != nullptr) *job_ends = error.code() == ErrorCode::kPeersLost;
-    return error.what();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
+  });
 }
 
 // Of what is gathered, while the job goes on.
 void TrainingJob::write_beside(const std::vector<std::string>& directories) {
   auto work = [this, state = gathered_, directories] {
-    bool job_ends = false;
-    std::string failure = write(*state, directories, &job_ends);
-    if (!failure.empty()) {
+    const SaveFailure failure = write(*state, directories);
+    if (!failure.text.empty()) {
       job_->say(fmt::format("no checkpoint of step {}: {}{}", state->checkpoint.step,
-                            without_dot(failure), job_ends ? "" : "; the training goes on"));
+                            without_dot(failure.text),
+                            failure.job_ends ? "" : "; the training goes on"));
     }
-    return failure;
+    return failure.text;
   };
   writing_ = {gathered_, directories, std::async(std::launch::async, std::move(work)).share()};
 }

@@ -36,35 +36,14 @@ auto together(const job::TrainingJob* job, const Call& call) {
 
 }  // namespace
 
-// One of the job's steps; whoever comes last ends the job.
-class Session::Impl {
- public:
-  Impl(std::shared_ptr<job::TrainingJob> job, std::size_t index)
-      : job_(std::move(job)), index_(index) {}
-
-  job::StepRun& turn() { return job_->turn(index_).run(); }
-  job::StepRun& turn_to_step() { return job_->turn_to_step(index_).run(); }
-  [[nodiscard]] job::JobStep& step() const { return job_->step(index_); }
-  [[nodiscard]] job::TrainingJob& job() const { return *job_; }
-  [[nodiscard]] std::weak_ptr<const job::TrainingJob> weak_job() const { return job_; }
-  [[nodiscard]] std::size_t index() const { return index_; }
-
-  template <typename Call>
-  auto together(const Call& call) {
-    return autodist::together(job_.get(), call);
-  }
-
- private:
-  std::shared_ptr<job::TrainingJob> job_;
-  std::size_t index_;
-};
-
 double JobLoss::value() const {
   if (!sums_->known()) {
     const auto job = job_.lock();  // goes after the runner
     const std::shared_ptr<exec::Runner> runner = runner_.lock();
     if (!runner) {
-      fail(ErrorCode::kUsage, "loss: the job ended before the loss of step {} was known", step());
+      fail(ErrorCode::kUsage,
+           "loss: the job ended before the loss of step {} was known. Read it before finish().",
+           step());
     }
     together(job.get(), [&] { runner->await(*sums_); });
   }
@@ -82,7 +61,7 @@ Session job::distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
   std::vector<NamedStep> steps;
   steps.push_back({"", std::move(step), optimizer, ""});
   auto training = std::make_shared<TrainingJob>(std::move(job), std::move(steps));
-  return Session(std::make_unique<Session::Impl>(std::move(training), 0));
+  return {std::move(training), 0};
 }
 
 Steps job::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps) {
@@ -95,130 +74,134 @@ Steps job::distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> ste
   const auto training = std::make_shared<TrainingJob>(std::move(job), std::move(steps));
   std::vector<std::pair<std::string, Session>> sessions;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    sessions.emplace_back(names[i], Session(std::make_unique<Session::Impl>(training, i)));
+    sessions.emplace_back(names[i], Session(training, i));
   }
   return Steps(std::move(sessions));
 }
 
-Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Session::Session(std::shared_ptr<job::TrainingJob> job, std::size_t index)
+    : job_(std::move(job)), index_(index) {}
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;
 
+job::JobStep& Session::own_step() const { return job_->step(index_); }
+job::StepRun& Session::turn() { return job_->turn(index_).run(); }
+job::StepRun& Session::turn_to_step() { return job_->turn_to_step(index_).run(); }
+
 double Session::run(const Batch& batch) {
-  return impl_->together([&] { return impl_->turn_to_step().run(batch); });
+  return together(job_.get(), [&] { return turn_to_step().run(batch); });
 }
 double Session::run_local(const Batch& rows) {
-  return impl_->together([&] { return impl_->turn_to_step().run_local(rows); });
+  return together(job_.get(), [&] { return turn_to_step().run_local(rows); });
 }
-const StepReport& Session::last() const { return impl_->step().last(); }
-const std::vector<torch::Tensor>& Session::outputs() const { return impl_->step().outputs(); }
+const StepReport& Session::last() const { return own_step().last(); }
+const std::vector<torch::Tensor>& Session::outputs() const { return own_step().outputs(); }
 StepSummary Session::summarise(bool stop, bool save) {
-  return impl_->together([&] { return impl_->turn().summarise(stop, save); });
+  return together(job_.get(), [&] { return turn().summarise(stop, save); });
 }
 StepSummary Session::last_summary() {
-  return impl_->together([&] { return impl_->turn().last_summary(); });
+  return together(job_.get(), [&] { return turn().last_summary(); });
 }
 std::map<std::string, torch::Tensor> Session::run_and_fetch(const Batch& batch,
                                                             const std::vector<std::string>& names) {
-  return impl_->together([&] { return impl_->turn_to_step().run_and_fetch(batch, names); });
+  return together(job_.get(), [&] { return turn_to_step().run_and_fetch(batch, names); });
 }
 std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
-  return impl_->together([&] { return impl_->turn().sum_over_ranks(values); });
+  return together(job_.get(), [&] { return turn().sum_over_ranks(values); });
 }
 ir::LossScale Session::loss_scale() {
-  return impl_->together([&] { return impl_->turn().loss_scale(); });
+  return together(job_.get(), [&] { return turn().loss_scale(); });
 }
 std::vector<StepSummary> Session::remaining_summaries() {
-  return impl_->together([&] { return impl_->turn().remaining_summaries(); });
+  return together(job_.get(), [&] { return turn().remaining_summaries(); });
 }
-std::uint32_t Session::replica() const { return impl_->step().replica(); }
-std::uint32_t Session::replicas() const { return impl_->step().program().batch_parts(); }
+std::uint32_t Session::replica() const { return own_step().replica(); }
+std::uint32_t Session::replicas() const { return own_step().program().batch_parts(); }
 std::pair<std::int64_t, std::int64_t> Session::rows_of(std::int64_t batch) const {
-  return impl_->step().rows_of(batch);
+  return own_step().rows_of(batch);
 }
 void Session::synchronize() {
-  impl_->together([&] { impl_->job().synchronize(); });
+  together(job_.get(), [&] { job_->synchronize(); });
 }
 void Session::settle(const torch::Tensor& parameter) {
-  impl_->together([&] { impl_->job().settle(parameter); });
+  together(job_.get(), [&] { job_->settle(parameter); });
 }
 JobLoss Session::job_loss() const { return job_number(0); }
 JobLoss Session::job_number(std::size_t number) const {
-  JobLoss loss = impl_->step().job_number(number);
-  loss.job_ = impl_->weak_job();
+  JobLoss loss = own_step().job_number(number);
+  loss.job_ = job_;
   return loss;
 }
 void Session::set_options(const std::map<std::string, std::map<std::string, double>>& options) {
-  impl_->turn().set_options(options);
+  turn().set_options(options);
 }
 std::vector<torch::Tensor> Session::evaluate(const Batch& batch, Statistics statistics) {
-  return impl_->together([&] { return impl_->job().evaluate(impl_->index(), batch, statistics); });
+  return together(job_.get(), [&] { return job_->evaluate(index_, batch, statistics); });
 }
 void Session::prepare_evaluation(Statistics statistics) {
-  impl_->together([&] { impl_->job().prepare_evaluation(statistics); });
+  together(job_.get(), [&] { job_->prepare_evaluation(statistics); });
 }
 void Session::begin_evaluation(Statistics statistics) {
-  impl_->together([&] { impl_->job().begin_evaluation(statistics); });
+  together(job_.get(), [&] { job_->begin_evaluation(statistics); });
 }
-void Session::end_evaluation() { impl_->job().end_evaluation(); }
+void Session::end_evaluation() { job_->end_evaluation(); }
 PlanChange Session::change_plan(const std::string& builder) {
   planning::StrategyRequest request;
   request.builder = builder;
-  return impl_->together(
-      [&] { return impl_->job().change_plan(impl_->index(), std::move(request), {}); });
+  return together(job_.get(), [&] { return job_->change_plan(index_, std::move(request), {}); });
 }
 PlanChange Session::change_plan(const strategy::Strategy& strategy) {
-  return impl_->together([&] { return impl_->job().change_plan(impl_->index(), {}, strategy); });
+  return together(job_.get(), [&] { return job_->change_plan(index_, {}, strategy); });
 }
 void Session::save(const std::string& directory, SaveUntil until) {
-  impl_->together([&] { impl_->job().save(directory, until); });
+  together(job_.get(), [&] { job_->save(directory, until); });
 }
 void Session::snapshot() {
-  impl_->together([&] { impl_->job().snapshot(); });
+  together(job_.get(), [&] { job_->snapshot(); });
 }
-void Session::keep(const std::string& name, Kept what) { impl_->job().keep(name, std::move(what)); }
+void Session::keep(const std::string& name, Kept what) { job_->keep(name, std::move(what)); }
 void Session::export_torchscript(const std::string& path) {
-  impl_->together([&] { impl_->job().export_torchscript(impl_->index(), path); });
+  together(job_.get(), [&] { job_->export_torchscript(index_, path); });
 }
 std::int64_t Session::load(const std::string& directory) {
-  impl_->together([&] { impl_->job().load(directory); });
+  together(job_.get(), [&] { job_->load(directory); });
   return step();
 }
 
 std::int64_t Session::resume(const std::string& directory) {
-  impl_->together([&] { impl_->job().resume(directory); });
+  together(job_.get(), [&] { job_->resume(directory); });
   return step();
 }
-std::int64_t Session::step() const { return impl_->step().step(); }
-std::uint32_t Session::rank() const { return impl_->job().joined().rank(); }
-std::uint32_t Session::size() const { return impl_->job().joined().size(); }
-const ir::Graph& Session::graph() const { return impl_->step().graph(); }
-const program::Program& Session::program() const { return impl_->step().program(); }
-const strategy::Strategy& Session::strategy() const { return impl_->step().plan().strategy; }
-std::uint64_t Session::bytes_sent() const { return impl_->step().bytes_sent(); }
+std::int64_t Session::step() const { return own_step().step(); }
+std::uint32_t Session::rank() const { return job_->joined().rank(); }
+std::uint32_t Session::size() const { return job_->joined().size(); }
+const ir::Graph& Session::graph() const { return own_step().graph(); }
+const program::Program& Session::program() const { return own_step().program(); }
+const strategy::Strategy& Session::strategy() const { return own_step().plan().strategy; }
+std::uint64_t Session::bytes_sent() const { return own_step().bytes_sent(); }
 program::Trace Session::gather_trace() {
-  return impl_->together([&] {
-    exec::Runner& runner = impl_->turn().runner();
-    const auto call = runner.calls().begin(exec::Call::kGatherTrace, runner.steps_done());
-    impl_->job().synchronize();
+  return together(job_.get(), [&] {
+    exec::Runner& runner = turn().runner();
+    const auto call = job::begin_call(runner, exec::Call::kGatherTrace);
+    job_->synchronize();
     return runner.gather_trace();
   });
 }
-program::Trace Session::take_trace() { return impl_->turn().runner().take_trace(); }
-const program::Trace& Session::final_trace() const { return impl_->step().final_trace(); }
+program::Trace Session::take_trace() { return turn().runner().take_trace(); }
+const program::Trace& Session::final_trace() const { return own_step().final_trace(); }
 void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const program::Trace& trace) const {
-  job::write_report(impl_->job().joined(), impl_->step(), {path, title, run, trace});
+  job::write_report(job_->joined(), own_step(), {path, title, run, trace});
 }
-void Session::leave(const std::string& reason) { impl_->job().leave(reason); }
-void Session::verify_next() { impl_->step().run().verify_next(); }
-void Session::wish_for_the_end() { impl_->job().wish_for_the_end(); }
+void Session::leave(const std::string& reason) { job_->leave(reason); }
+void Session::verify_next() { own_step().run().verify_next(); }
+void Session::wish_for_the_end() { job_->wish_for_the_end(); }
 std::optional<std::uint32_t> Session::who_wishes_for_the_end() const {
-  return impl_->job().who_wishes_for_the_end();
+  return job_->who_wishes_for_the_end();
 }
 void Session::finish() {
-  impl_->together([&] { impl_->job().finish(); });
+  together(job_.get(), [&] { job_->finish(); });
 }
 
 Session& Steps::at(const std::string& name) {

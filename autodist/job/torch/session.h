@@ -7,6 +7,7 @@
 
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -34,6 +35,7 @@
 namespace autodist {
 
 namespace job {
+class JobStep;
 class JoinedJob;
 class StepRun;
 class TrainingJob;
@@ -95,7 +97,7 @@ struct JobOptions {
   std::int64_t accumulate = 1;
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
-  // The same at each of this run's first so many steps, where the graph is not placed.
+  // So many of this run's first steps are each compared so, where the graph is not placed.
   std::int64_t verify_first = 0;
   // kStop where nothing is said.
   std::optional<exec::OnNonFinite> on_nonfinite;
@@ -282,14 +284,14 @@ class Session {
   // rank writes the same (the next step, or the owner that finds it, throws Error(kUsage) with the
   // ranks where not). A write to a parameter without it is an error of the step, too.
   void synchronize();
-  // The same of one parameter of the model, at this rank alone; of asynchronous or placed variables
-  // it does nothing.
+  // As synchronize(), for one parameter of the model and at this rank alone; does nothing for
+  // asynchronous or placed variables.
   void settle(const torch::Tensor& parameter);
 
   // The loss of the last step over all replicas. Throws Error(kUsage) before the first one.
   [[nodiscard]] JobLoss job_loss() const;
-  // The same of the number-th single number among outputs(), counted from 1: its mean over all
-  // samples. Throws Error(kUsage) where there is none.
+  // As job_loss(), for the number-th single number among outputs(), counted from 1: its mean over
+  // all samples. Throws Error(kUsage) where there is none.
   [[nodiscard]] JobLoss job_number(std::size_t number) const;
   // Options of update rules from the next step on, by the parameter's name: {"fc.weight": {"lr":
   // 0.1}}; what is not named is as the optimizer was declared. Every rank sets the same, which is
@@ -344,7 +346,7 @@ class Session {
   // Loads the newest sound checkpoint and returns its step; every rank calls it, before the first
   // step. A checkpoint of any strategy and size fits.
   std::int64_t load(const std::string& directory);
-  // The same, for a program that may be started again: where the chief finds no checkpoint in
+  // As load(), for a program that may be started again: where the chief finds no checkpoint in
   // `directory` yet, the training begins, and 0 is returned. Where somebody starts it again
   // (`autodist train`, `autodist run --restarts 3`), the newest snapshot() comes before an older
   // checkpoint there, and is all there is where `directory` is empty.
@@ -407,11 +409,16 @@ class Session {
   // the chief, where the last checkpoint that waited for the others could not be written.
   void finish();
 
-  class Impl;
-  explicit Session(std::unique_ptr<Impl> impl);
+  // The job's step of this index; whoever comes last ends the job.
+  Session(std::shared_ptr<job::TrainingJob> job, std::size_t index);
 
  private:
-  std::unique_ptr<Impl> impl_;
+  [[nodiscard]] job::JobStep& own_step() const;
+  job::StepRun& turn();
+  job::StepRun& turn_to_step();
+
+  std::shared_ptr<job::TrainingJob> job_;
+  std::size_t index_;
 };
 
 // The steps of a job that has several, by name. They take turns: every rank runs the same ones in
@@ -451,7 +458,7 @@ namespace job {
 // at the same point. What is returned owns the job.
 Session distribute(std::unique_ptr<JoinedJob> job, TrainingStep step,
                    const ir::Optimizer& optimizer);
-// The same for several steps over one set of variables (AutoDist::distribute).
+// For several steps over one set of variables (AutoDist::distribute).
 Steps distribute(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps);
 
 }  // namespace job

@@ -21,11 +21,16 @@ const exec::TensorData* find(const std::vector<exec::TensorData>& tensors,
   return found == tensors.end() ? nullptr : &*found;
 }
 
+// Parameters, then buffers.
+std::vector<NamedTensor> model_tensors(const TrainingStep& step) {
+  std::vector<NamedTensor> all = step.parameters;
+  all.insert(all.end(), step.buffers.begin(), step.buffers.end());
+  return all;
+}
+
 void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
                const std::string& where) {
-  std::vector<NamedTensor> wanted = step.parameters;
-  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
-  for (const NamedTensor& each : wanted) {
+  for (const NamedTensor& each : model_tensors(step)) {
     const exec::TensorData* found = find(checkpoint.model, each.name);
     if (found == nullptr) {
       fail(ErrorCode::kCheckpoint,
@@ -153,8 +158,7 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
   exec::RealFileSystem files;
   const std::vector<exec::TensorData> tensors =
       exec::read_safetensors(files.read(path), path).tensors;
-  std::vector<NamedTensor> wanted = step.parameters;
-  wanted.insert(wanted.end(), step.buffers.begin(), step.buffers.end());
+  const std::vector<NamedTensor> wanted = model_tensors(step);
   std::set<std::string> unused;
   for (const exec::TensorData& each : tensors) unused.insert(each.name);
   std::vector<std::string> missing;

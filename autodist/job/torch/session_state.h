@@ -35,8 +35,8 @@ void gather(JobStep& step, exec::Checkpoint& checkpoint);
 // What a checkpoint is made of, as it was between two steps.
 class StateCopy {
  public:
-  exec::Checkpoint checkpoint;  // but for the optimizers' state,
-  // which may still be on its way: by the step's prefix.
+  exec::Checkpoint checkpoint;  // without the optimizers' state, until whole() has put it in
+  // That state, which may still be on its way, by the step's prefix; none once whole() was called.
   std::vector<std::pair<std::string, StepRun::State>> optimizers;
 
   // With that state, for which it waits. By one thread at a time. Throws Error where it does not

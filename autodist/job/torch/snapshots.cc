@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -28,7 +27,7 @@ class SnapshotFiles final : public exec::FileSystem {
   }
   std::string read(const std::string& path) override {
     if (auto bytes = memory_.from_snapshot(name_of(path))) return *std::move(bytes);
-    fail(ErrorCode::kCheckpoint, "{}: is not there", path);
+    fail(ErrorCode::kCheckpoint, "{}: is not in the snapshot. Resume from a checkpoint.", path);
   }
   bool exists(const std::string& path) override {
     return memory_.from_snapshot(name_of(path)).has_value();
@@ -50,15 +49,14 @@ class SnapshotFiles final : public exec::FileSystem {
 
 // Names and sizes, so that a program that leaves out what it is through with does not go on from
 // another job's.
-std::string name_of_job(const TrainingStep& model) {
-  static std::atomic<int> jobs{0};
+std::string name_of_job(std::size_t number, const TrainingStep& model) {
   std::string text;
   for (const auto* tensors : {&model.parameters, &model.buffers}) {
     for (const NamedTensor& each : *tensors) {
       text += fmt::format("{} {}\n", each.name, fmt::join(each.tensor.sizes(), " "));
     }
   }
-  return fmt::format("{}-{}/", jobs++, to_string(digest_of(text)));
+  return fmt::format("{}-{}/", number, to_string(digest_of(text)));
 }
 
 // Each has a slot, and while one is written there is what it is written from.
@@ -71,11 +69,12 @@ bool limits_files() {
 
 }  // namespace
 
-Snapshots::Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& clock, Warn warn)
+Snapshots::Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& model,
+                     const Clock& clock, Warn warn)
     : memory_(memory),
       clock_(clock),
       warn_(std::move(warn)),
-      job_(name_of_job(model)),
+      job_(name_of_job(number, model)),
       are_taken_(memory != nullptr) {
   if (!are_taken_ || !limits_files()) return;
   warn_(

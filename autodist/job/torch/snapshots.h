@@ -27,8 +27,9 @@ class Snapshots {
   static constexpr const char* kFrom = "the job's memory";
 
   // `memory` is the chief's, where snapshots are to be taken; it and the clock outlive this. The
-  // jobs of a process are told apart by their order and by their models.
-  Snapshots(JobMemory* memory, const TrainingStep& model, const Clock& clock, Warn warn);
+  // jobs of a process are told apart by their order (`number`) and by their models.
+  Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& model, const Clock& clock,
+            Warn warn);
 
   // A checkpoint, or a folder of them: where what is in memory belongs if the job is given up. ""
   // for none. At the chief. Throws Error(kEnvironment).
@@ -52,7 +53,7 @@ class Snapshots {
   // A thread writes it while the steps go on, which it has held since `begin`. Returns after how
   // many steps the next one is due. REQUIRES: it was not put off.
   std::int64_t write(std::shared_ptr<StateCopy> state, Seconds begin);
-  // It cannot be written; so, too.
+  // As write(), where it cannot be written: the user is told why, once.
   std::int64_t fail_at(std::int64_t step, const std::string& why);
   // Until the one that is under way is written: what it reads may be changed then.
   void finish_writing();

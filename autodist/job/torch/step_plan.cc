@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/clock.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/link_probe.h"
 #include "autodist/ir/own_ops.h"
@@ -53,20 +54,14 @@ std::string kept_plan(JoinedJob& job, const Captured& step) {
 }
 
 // A builder's or a file's, by the chief; or `kept`, where that is not empty.
-strategy::Strategy build_together(JoinedJob& job, const ir::Graph& graph,
+strategy::Strategy build_together(JoinedJob& job, const Captured& step, const StepPlan& plan,
                                   const planning::StrategyRequest& request,
-                                  const std::optional<comm::LinkFigures>& links,
                                   const std::string& kept) {
   std::string document = kept;
   if (job.is_chief() && kept.empty()) {
-    std::vector<std::string> warnings;
-    strategy::Strategy chosen = planning::choose_strategy(request, graph, job.cluster(), warnings);
-    if (links) planning::put_tuning(*links, graph, chosen);
-    document = strategy::serialize(chosen);
-    for (const std::string& warning : warnings) job.say(warning);
+    document = strategy::serialize(choose_by_chief(job, step, plan, request));
   }
-  document = comm::broadcast(job.transport(), 0, document, "strategy", job.options().join_limit);
-  return strategy::deserialize(document, "the chief's strategy");
+  return strategy::deserialize(job.of_chief("strategy", document), "the chief's strategy");
 }
 
 // The first plan of a file that another run has written, if all are plans of this job.
@@ -81,7 +76,7 @@ void choose_as_before(JoinedJob& job, const Captured& step, StepPlan& plan) {
     first = strategy::serialize(history.front().strategy);
     plan.name = history.front().name;
   }
-  plan.strategy = build_together(job, *step.graph, {}, {}, first);
+  plan.strategy = build_together(job, step, plan, {}, first);
 }
 
 // Sets the strategy and where it came from.
@@ -91,7 +86,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   std::optional<comm::LinkFigures>& links = plan.links;
   if (!job.stands_by() && job.options().tune_links && job.cluster().nodes.size() > 1 &&
       job.size() > 1) {
-    links = comm::probe_links(job.transport(), job.clock(), planning::ProcessCpuClock(),
+    links = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
                               job.options().join_limit);
   }
   if (!job.options().plans_file.empty()) return choose_as_before(job, step, plan);
@@ -100,9 +95,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   const std::string kept = kept_plan(job, step);
   const bool searches =
       request.builder == planning::kSearch && request.file.empty() && job.size() > 1;
-  const bool is_kept = searches && !comm::broadcast(job.transport(), 0, kept.empty() ? "" : "kept",
-                                                    "kept plan", job.options().join_limit)
-                                        .empty();
+  const bool is_kept = searches && job.chief_says("kept plan", !kept.empty());
   if (searches && !is_kept) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
     plan.strategy =
@@ -110,7 +103,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   } else {
     if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
-    plan.strategy = build_together(job, *step.graph, request, links, kept);
+    plan.strategy = build_together(job, step, plan, request, kept);
   }
   if (kept.empty()) keep_plan(job, step, plan.strategy);
   plan.chosen_by = planning::source_of(request);
@@ -143,27 +136,14 @@ strategy::StrategyHistory history_of(const JoinedJob& job, const std::string& fi
   return history;
 }
 
-strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                                const planning::StrategyRequest& request) {
+strategy::Strategy choose_by_chief(JoinedJob& job, const Captured& step, const StepPlan& plan,
+                                   const planning::StrategyRequest& request) {
   std::vector<std::string> warnings;
   strategy::Strategy chosen =
       planning::choose_strategy(request, *step.graph, job.cluster(), warnings);
-  if (now.links) planning::put_tuning(*now.links, *step.graph, chosen);
+  if (plan.links) planning::put_tuning(*plan.links, *step.graph, chosen);
   for (const std::string& warning : warnings) job.say(warning);
   return chosen;
-}
-
-StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                    strategy::Strategy strategy, std::string name) {
-  StepPlan plan;
-  plan.name = std::move(name);
-  plan.passes = now.passes;
-  plan.links = now.links;
-  plan.chosen_by = "the plan that was changed to";
-  plan.program = std::make_shared<const program::Program>(
-      passes::rewrite(step.graph, strategy, job.cluster(), plan.passes, plan.chosen_by));
-  plan.strategy = std::move(strategy);
-  return plan;
 }
 
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy) {

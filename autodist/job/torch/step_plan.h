@@ -42,12 +42,9 @@ strategy::StrategyHistory history_of(const JoinedJob& job, const std::string& fi
 // Who starts the job again after a loss begins with this one.
 void keep_plan(JoinedJob& job, const Captured& step, const strategy::Strategy& strategy);
 
-// A strategy for a step that already runs under `now`, by the chief, with the sizes of slices and
-// windows that its links asked for. Throws as choose_strategy() does.
-strategy::Strategy choose_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                                const planning::StrategyRequest& request);
-// The plan that it makes, at every rank. Throws Error(kInfeasible) as passes::rewrite() does.
-StepPlan plan_again(JoinedJob& job, const Captured& step, const StepPlan& now,
-                    strategy::Strategy strategy, std::string name);
+// A strategy for a step, with the sizes of slices and windows that the plan's links ask for. Throws
+// as choose_strategy() does.
+strategy::Strategy choose_by_chief(JoinedJob& job, const Captured& step, const StepPlan& plan,
+                                   const planning::StrategyRequest& request);
 
 }  // namespace autodist::job

@@ -122,6 +122,14 @@ bool all_compute(const program::Program& program) {
                      [](const program::RankInfo& rank) { return rank.replica.has_value(); });
 }
 
+exec::Calls::Scope begin_call(exec::Runner& runner, exec::Call call) {
+  return runner.calls().begin(call, runner.steps_done());
+}
+
+exec::Calls::Scope enter_call(exec::Runner& runner, exec::Call call) {
+  return runner.calls().enter(call, runner.steps_done());
+}
+
 StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,
                  const RunConnections& connections)
     : job_(job),
@@ -141,18 +149,12 @@ exec::Runner& StepRun::runner() const {
 }
 
 exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
-  exec::RunnerOptions options;
-  options.job_seed = captured_.seed;
+  exec::RunnerOptions options = job_.runner_options(captured_.seed, start.generation);
   options.first_step = static_cast<std::uint64_t>(start.step);
-  options.wait_limit = job_options().stall_limit;
-  options.exchange.generation = start.generation;
-  job_.set_pulse(options.exchange);
   options.exchange.first_contact = job_options().join_limit;
   options.trace = job_options().trace;
   options.trace_steps = job_options().trace_steps;
   options.on_nonfinite = job_options().on_nonfinite.value_or(exec::OnNonFinite::kStop);
-  options.user_rules = &job_options().user_rules;
-  options.device_time = job_options().device_time;
   options.initial_values = std::move(start.values);
   return options;
 }
@@ -316,12 +318,8 @@ double StepRun::run(const Batch& batch) {
   }));
 }
 
-exec::Calls::Scope StepRun::begin(exec::Call call) {
-  return runner().calls().begin(call, runner().steps_done());
-}
-
 StepSummary StepRun::summarise(bool stop, bool save) {
-  const auto call = begin(exec::Call::kSummarise);
+  const auto call = begin_call(runner(), exec::Call::kSummarise);
   StepReport told = report_;
   // The stages of a replica have the same samples and the same loss: one of them tells.
   if (program().stage(program::Rank(job_.rank())) != 0) told.samples = 0;
@@ -339,12 +337,13 @@ std::map<std::string, torch::Tensor> StepRun::run_and_fetch(const Batch& batch,
                                                             const std::vector<std::string>& names) {
   if (program().is_placed()) {
     fail(ErrorCode::kUsage,
-         "run: values of a placed graph are at its stages; they cannot be asked for");
+         "run: values of a placed graph are at its stages; they cannot be asked for. Take a plan "
+         "without a placement.");
   }
   const FetchNames sorted = sort_names(names, graph(), captured_.named.step);
   runner().watch(sorted.watched);
   run(batch);
-  const auto call = begin(exec::Call::kRunAndFetch);
+  const auto call = begin_call(runner(), exec::Call::kRunAndFetch);
   std::vector<exec::Watched> own = runner().take_watched();
   for (const NamedTensor& buffer : captured_.named.step.buffers) {
     if (!contains(sorted.tensors, buffer.name)) continue;
@@ -362,7 +361,7 @@ std::map<std::string, torch::Tensor> StepRun::run_and_fetch(const Batch& batch,
 }
 
 std::vector<double> StepRun::sum_over_ranks(const std::vector<double>& values) {
-  const auto call = begin(exec::Call::kSumOverRanks);
+  const auto call = begin_call(runner(), exec::Call::kSumOverRanks);
   std::vector<double> sums;
   const std::string own(reinterpret_cast<const char*>(values.data()),  // NOLINT: as they are
                         values.size() * sizeof(double));
@@ -401,7 +400,7 @@ void StepRun::read_notes() {
 
 // A step's notes can be read once.
 StepSummary StepRun::read_note() {
-  const auto call = runner().calls().enter(exec::Call::kSummarise, runner().steps_done());
+  const auto call = enter_call(runner(), exec::Call::kSummarise);
   const std::int64_t step = untold_.front();
   untold_.pop_front();
   return summary_of(step, runner().told(static_cast<std::uint64_t>(step)), graph().reduction);

@@ -40,6 +40,11 @@ struct RunConnections {
   comm::Collectives* collectives = nullptr;  // where the Program has library all-reduces
 };
 
+// This rank is in the call while what is returned lives, after the runner's last step
+// (exec::Calls::begin and enter).
+[[nodiscard]] exec::Calls::Scope begin_call(exec::Runner& runner, exec::Call call);
+[[nodiscard]] exec::Calls::Scope enter_call(exec::Runner& runner, exec::Call call);
+
 class StepRun {
  public:
   // All but `start` outlive it. `plan` may be assigned to between end_plan() and begin_plan().
@@ -108,7 +113,6 @@ class StepRun {
   exec::StepResult run_parts(const Batch& rows);
   // Those with rows.
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
-  [[nodiscard]] exec::Calls::Scope begin(exec::Call call);
   void read_notes();
   StepSummary read_note();
 

@@ -1,6 +1,7 @@
 #include "autodist/job/torch/training_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,11 @@
 
 namespace autodist::job {
 namespace {
+
+std::size_t next_number() {
+  static std::atomic<std::size_t> jobs{0};
+  return jobs++;
+}
 
 void check_names(const std::vector<NamedStep>& steps) {
   std::set<std::string> names;
@@ -91,7 +97,7 @@ void check_shareable(const std::string& step, const program::Program& program, i
 }  // namespace
 
 TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> steps)
-    : job_(std::move(job)) {
+    : job_(std::move(job)), number_(next_number()) {
   if (job_->options().accumulate < 1) {
     fail(ErrorCode::kUsage, "JobOptions: accumulate={}, 1 or more micro-batches expected",
          job_->options().accumulate);
@@ -128,21 +134,23 @@ void TrainingJob::prepare(std::vector<NamedStep> steps) {
   }
   unite_models();
   find_shared();
-  comm::Transport& transport = job_->transport();
-  const Seconds limit = job_->options().join_limit;
   if (is_chief() && !job_->options().initial_weights.empty()) {
     put_weights(job_->options().initial_weights, model_, warn());
   }
-  exec::broadcast_initial(transport, initial_tensors(), limit);
+  exec::broadcast_initial(job_->transport(), initial_tensors(), job_->options().join_limit);
   note_values();
-  const bool has_collectives = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
+  connect_library();
+}
+
+// Where a plan all-reduces by it, once. By all ranks at the same point.
+void TrainingJob::connect_library() {
+  const bool is_used = std::any_of(steps_.begin(), steps_.end(), [](const auto& step) {
     return !step->program().collectives.empty();
   });
-  if (has_collectives) {
-    collectives_ =
-        comm::make_collectives(transport, job_->own_address(),
-                               capture::device_of(steps_.front()->declared()).str(), limit);
-  }
+  if (!is_used || collectives_) return;
+  collectives_ = comm::make_collectives(job_->transport(), job_->own_address(),
+                                        capture::device_of(steps_.front()->declared()).str(),
+                                        job_->options().join_limit);
 }
 
 // Without finish() the runners' destructors tell the peers that this rank leaves early, unless the
@@ -171,30 +179,24 @@ void TrainingJob::unite_models() {
 }
 
 void TrainingJob::find_shared() {
-  const auto trained = [&](std::size_t index) {
-    std::vector<ir::VariableId> variables;
-    const ir::Graph& graph = steps_[index]->graph();
-    for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-      if (graph.variables[i].gradient) variables.emplace_back(i);
+  const auto trains = [](const JobStep& step, const torch::Tensor& tensor) {
+    for (std::size_t i = 0; i < step.graph().variables.size(); ++i) {
+      const bool is_trained = step.graph().variables[i].gradient.has_value();
+      if (is_trained && is_same(step.bindings().variables[i], tensor)) return true;
     }
-    return variables;
+    return false;
   };
-  const auto tensor = [&](std::size_t index, ir::VariableId variable) {
-    return steps_[index]->bindings().variables[variable.value];
-  };
-  shared_.resize(steps_.size());
-  for (std::size_t i = 0; i < steps_.size(); ++i) {
-    for (const ir::VariableId own : trained(i)) {
-      for (std::size_t j = 0; j < steps_.size(); ++j) {
-        const auto others = trained(j);
-        const bool too = j != i && std::any_of(others.begin(), others.end(), [&](auto other) {
-                           return is_same(tensor(i, own), tensor(j, other));
-                         });
-        if (!too) continue;
-        check_shareable(steps_[i]->name(), steps_[i]->program(), own);
-        shared_[i].push_back(own);
-        break;
-      }
+  for (const auto& step : steps_) {
+    std::vector<ir::VariableId>& shared = shared_.emplace_back();
+    for (std::size_t i = 0; i < step->graph().variables.size(); ++i) {
+      if (!step->graph().variables[i].gradient) continue;
+      const torch::Tensor& own = step->bindings().variables[i];
+      const bool too = std::any_of(steps_.begin(), steps_.end(), [&](const auto& other) {
+        return other != step && trains(*other, own);
+      });
+      if (!too) continue;
+      check_shareable(step->name(), step->program(), ir::VariableId(i));
+      shared.emplace_back(i);
     }
   }
 }
@@ -296,7 +298,7 @@ JobStep& TrainingJob::turn_to_step(std::size_t index) {
   JobStep& step = turn(index);
   if (sequence_ && sequence_->is_due(steps_done())) meet_for_plan();
   gathered_.reset();  // its memory is the step's
-  if (job_->memory() != nullptr) job_->memory()->note_steps(steps_done());
+  if (job_->memory() != nullptr) job_->memory()->note_steps(number_, steps_done());
   return step;
 }
 
@@ -336,11 +338,8 @@ std::int64_t TrainingJob::steps_done() const {
 
 void TrainingJob::export_torchscript(std::size_t index, const std::string& path) {
   start();
-  const bool meets = current().meets_to_synchronize();
-  exec::Calls& calls = current().calls();
-  const std::uint64_t step = current().steps_done();
-  const auto call =
-      meets ? calls.begin(exec::Call::kExport, step) : calls.enter(exec::Call::kExport, step);
+  const auto call = current().meets_to_synchronize() ? begin_call(current(), exec::Call::kExport)
+                                                     : enter_call(current(), exec::Call::kExport);
   make_newest();
   std::string failure;  // its code, and its words
   try {
@@ -384,7 +383,7 @@ void TrainingJob::resume(const std::string& directory) {
   const std::string& from = newer.empty() ? directory : newer;
   if (!snapshots_) {
     JobMemory* const memory = job_->options().snapshots ? job_->memory() : nullptr;
-    snapshots_ = std::make_unique<Snapshots>(memory, model_, job_->clock(), warn());
+    snapshots_ = std::make_unique<Snapshots>(memory, number_, model_, job_->clock(), warn());
   }
   if (is_chief()) snapshots_->resumes_from(from);
   load_state(from, [&]() -> std::optional<LoadedState> {
@@ -408,9 +407,7 @@ void TrainingJob::resume(const std::string& directory) {
       return state;
     }
   });
-  snapshots_->follow(!comm::broadcast(job_->transport(), 0, snapshots_->are_taken() ? "yes" : "",
-                                      "snapshots", job_->options().join_limit)
-                          .empty());
+  snapshots_->follow(job_->chief_says("snapshots", snapshots_->are_taken()));
 }
 
 void TrainingJob::load_state(const std::string& directory,
@@ -426,7 +423,7 @@ void TrainingJob::load_state(const std::string& directory,
   // meanwhile.
   LoadedState state;
   if (is_chief()) state = at_chief().value_or(LoadedState{});
-  state.optimizer = comm::broadcast(transport, 0, state.optimizer, "checkpoint", limit);
+  state.optimizer = job_->of_chief("checkpoint", state.optimizer);
   if (state.optimizer.empty()) return;
   const exec::Safetensors optimizer = exec::read_safetensors(state.optimizer, directory);
   const std::string& from = optimizer.metadata.at("from");
@@ -436,8 +433,8 @@ void TrainingJob::load_state(const std::string& directory,
   const program::Rank self(job_->rank());
   const bool has_stage = program.is_placed() && program.computes(self);
   const program::Rank saved = has_stage ? program.stage_mate(self, 0) : self;
-  const std::vector<NamedTensor> owed = put_replica(
-      comm::broadcast(transport, 0, state.replicas, "replicas", limit), saved.value, model_, from);
+  const std::vector<NamedTensor> owed =
+      put_replica(job_->of_chief("replicas", state.replicas), saved.value, model_, from);
   std::vector<NamedTensor> states;
   for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));
   for (const auto& step : steps_) {
@@ -447,7 +444,7 @@ void TrainingJob::load_state(const std::string& directory,
   }
   if (from != Snapshots::kFrom) newest_.emplace(from, steps_done());
   note_values();
-  state.kept = comm::broadcast(transport, 0, state.kept, "kept", limit);
+  state.kept = job_->of_chief("kept", state.kept);
   unclaimed_.clear();
   for (exec::TensorData& each : exec::read_safetensors(state.kept, from).tensors) {
     const auto keeper = kept_.find(each.name);
@@ -507,7 +504,7 @@ void TrainingJob::finish() {
   std::string failure;
   std::int64_t missing = steps_done();
   {
-    const auto call = current().calls().enter(exec::Call::kFinish, current().steps_done());
+    const auto call = enter_call(current(), exec::Call::kFinish);
     failure = save_at_the_end(in_order);
     finish_writing();
     // One that could not be written while the job went on is tried again; where the optimizers'
@@ -519,7 +516,7 @@ void TrainingJob::finish() {
       failure = save_into(directories, /*with_the_others=*/false);
     } else if (writing_ && failure.empty()) {
       missing = writing_->state->checkpoint.step;
-      failure = write(*writing_->state, writing_->directories);
+      failure = write(*writing_->state, writing_->directories).text;
     }
     if (in_order && job_->options().trace_at_end) {
       for (const auto& step : steps_) {

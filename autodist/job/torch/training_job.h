@@ -31,6 +31,12 @@
 
 namespace autodist::job {
 
+// Why a checkpoint could not be saved, and whether that ends the job; no text where it is saved.
+struct SaveFailure {
+  std::string text;
+  bool job_ends = false;
+};
+
 class TrainingJob {
  public:
   // Captures and plans all steps and agrees on them; every rank starts from the chief's values.
@@ -43,7 +49,6 @@ class TrainingJob {
   TrainingJob& operator=(const TrainingJob&) = delete;
 
   [[nodiscard]] const JoinedJob& joined() const { return *job_; }
-  [[nodiscard]] std::size_t size() const { return steps_.size(); }
   [[nodiscard]] JobStep& step(std::size_t index) { return *steps_[index]; }
   // The step, which may run from here on. By all ranks in the same order.
   JobStep& turn(std::size_t index);
@@ -92,6 +97,7 @@ class TrainingJob {
   [[nodiscard]] bool has_ended() const;
   void note_values();
   void unite_models();
+  void connect_library();
   void find_shared();
   void check_shared(std::size_t index, const program::Program& program) const;
   [[nodiscard]] std::vector<NamedTensor> initial_tensors() const;
@@ -117,9 +123,7 @@ class TrainingJob {
   std::int64_t write_snapshot(Seconds begin);
   StateCopy gather_all(bool with_the_others);
   [[nodiscard]] std::vector<exec::TensorData> kept_state() const;
-  // `job_ends`, where it is given: whether it failed because a rank was lost.
-  std::string write(StateCopy& state, const std::vector<std::string>& directories,
-                    bool* job_ends = nullptr);
+  SaveFailure write(StateCopy& state, const std::vector<std::string>& directories);
   void write_beside(const std::vector<std::string>& directories);
   void finish_writing();
   void hold(const std::string& directory);
@@ -145,6 +149,7 @@ class TrainingJob {
   void keep_history();
 
   std::unique_ptr<JoinedJob> job_;
+  std::size_t number_;                        // of the jobs of this process, from 0
   std::unique_ptr<comm::Channels> channels_;  // where there are several steps
   std::unique_ptr<comm::Collectives> collectives_;
   std::vector<std::unique_ptr<JobStep>> steps_;

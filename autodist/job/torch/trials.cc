@@ -75,7 +75,7 @@ std::vector<Trial> Trials::run(const std::vector<strategy::Strategy>& strategies
     if (job_.is_chief() && i < strategies.size() && !(stop && stop())) {
       document = strategy::serialize(strategies[i]);
     }
-    document = comm::broadcast(job_.transport(), 0, document, "trial", job_.options().join_limit);
+    document = job_.of_chief("trial", document);
     if (document.empty()) return trials;
     trials.push_back(run_one(strategy::deserialize(document, "the chief's trial"), lengths));
     if (job_.is_chief() && done) done(trials.back());
@@ -101,16 +101,10 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
     collectives_ =
         comm::make_collectives(job_.transport(), job_.own_address(), device.str(), limit);
   }
-  exec::RunnerOptions options;
-  options.job_seed = step_.seed;
-  options.wait_limit = job_.options().stall_limit;
-  options.exchange.generation = ++generations_;
-  job_.set_pulse(options.exchange);
+  exec::RunnerOptions options = job_.runner_options(step_.seed, ++generations_);
   options.passes_guards = true;
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
-  options.user_rules = &job_.options().user_rules;
-  options.device_time = job_.options().device_time;
-  put_back();  // all trials compute the same
+  put_back();                                         // all trials compute the same
   exec::Runner runner(program, program::Rank(job_.rank()), *step_.bindings,
                       {&job_.transport(), collectives_.get(), &job_.clock()}, options);
   const program::Rank self(job_.rank());
