@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/ir/text.h"
+#include "autodist/report/alike_rows.h"
 #include "autodist/report/fitted_table.h"
 #include "autodist/report/plan.h"
 
@@ -146,40 +147,47 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
   text += fmt::format("first step     {}\n", to_string(simulation.first_step));
   text += uncalibrated(costs);
   if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
-  const auto shown = [&](std::size_t i) { return most == 0 || i < most; };
-  const auto hidden = [&](std::size_t rows) {
-    return most == 0 || rows <= most ? "" : fmt::format("  … and {} more (--all)\n", rows - most);
+  const auto more = [](std::size_t rows) {
+    return rows == 0 ? "" : fmt::format("  … and {} more (--all)\n", rows);
   };
   const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  report::AlikeRows alike(most);
+  for (const sim::NodeUse& use : simulation.nodes) {
+    alike.add(use.node, {to_string(use.sent), to_string(use.received), percent(use.sending),
+                         percent(use.receiving), to_string(use.stolen)});
+  }
   std::vector<std::vector<std::string>> nodes{
       {"node", "sends", "receives", "sending", "receiving", "engine's CPU"}};
-  for (std::size_t i = 0; i < simulation.nodes.size() && shown(i); ++i) {
-    const sim::NodeUse& use = simulation.nodes[i];
-    nodes.push_back({use.node, to_string(use.sent), to_string(use.received), percent(use.sending),
-                     percent(use.receiving), to_string(use.stolen)});
+  for (const report::AlikeRows::Row& each : alike.shown()) {
+    nodes.push_back({each.name});
+    nodes.back().insert(nodes.back().end(), each.cells.begin(), each.cells.end());
   }
   text += "\n" + report::fitted_table(std::move(nodes), {1, 2, 3, 4, 5}, columns) +
-          hidden(simulation.nodes.size());
-  std::vector<std::vector<std::string>> ranks{
-      {"rank, device", "computing", "waiting", "owner's work"}};
+          more(alike.hidden());
   const auto cell = [&](Seconds part) {
     return fmt::format("{} {:>7}", to_string(part), share(part, simulation.step));
   };
-  for (std::size_t i = 0; i < simulation.ranks.size() && shown(i); ++i) {
-    const sim::RankUse& use = simulation.ranks[i];
-    ranks.push_back({fmt::format("{}, {}", i, program.ranks[i].device), cell(use.computing),
-                     cell(use.waiting), cell(use.owning)});
-  }
-  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns) +
-          hidden(simulation.ranks.size());
+  std::vector<std::string> devices;
+  for (const program::RankInfo& rank : program.ranks) devices.push_back(rank.device);
+  const auto cells_of = [&](std::size_t rank) {
+    const sim::RankUse& use = simulation.ranks[rank];
+    return std::vector<std::string>{cell(use.computing), cell(use.waiting), cell(use.owning)};
+  };
+  std::vector<std::vector<std::string>> ranks = report::rank_rows(devices, cells_of, most == 0);
+  const std::size_t hidden = most == 0 || ranks.size() <= most ? 0 : ranks.size() - most;
+  ranks.resize(ranks.size() - hidden);
+  ranks.insert(ranks.begin(), {"rank, device", "computing", "waiting", "owner's work"});
+  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns) + more(hidden);
   if (simulation.waits.empty()) return text;
   text += "\nwaited for\n";
-  for (std::size_t i = 0; i < simulation.waits.size() && shown(i); ++i) {
+  const std::size_t waits =
+      most == 0 ? simulation.waits.size() : std::min(most, simulation.waits.size());
+  for (std::size_t i = 0; i < waits; ++i) {
     const sim::Waited& wait = simulation.waits[i];
     text += fmt::format("  {:>18}  {}\n", cell(wait.seconds),
                         program.graph->variable(wait.variable).name);
   }
-  text += hidden(simulation.waits.size());
+  text += more(simulation.waits.size() - waits);
   return text;
 }
 

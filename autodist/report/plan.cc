@@ -148,34 +148,42 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
   return fitted_table(std::move(rows), {2, 3}, columns) + more;
 }
 
-// Neighbours of the same traffic are one row: "1–3, 10.0.0.1:GPU:1 – 10.0.0.2:GPU:1".
 std::string ranks_table(const program::Program& program, bool each, std::size_t columns) {
   const std::string address = common_address(program);
   const std::vector<RankTraffic> traffic = traffic_of(program);
+  std::vector<std::string> devices;
+  for (const program::RankInfo& rank : program.ranks) {
+    devices.push_back(without(rank.device, address));
+  }
   const auto cells_of = [&](std::size_t rank) {
     const RankTraffic& of = traffic[rank];
     return std::vector<std::string>{to_string(of.owned), to_string(of.sent),
                                     to_string(of.received)};
   };
-  const auto device_of = [&](std::size_t rank) {
-    return without(program.ranks[rank].device, address);
-  };
-  std::vector<std::vector<std::string>> rows{{"rank, device", "owns", "sends", "receives"}};
-  for (std::size_t first = 0, next = 0; first < traffic.size(); first = next) {
-    do {
-      ++next;
-    } while (!each && next < traffic.size() && cells_of(next) == cells_of(first));
-    const std::size_t last = next - 1;
-    rows.push_back({first == last ? fmt::format("{}, {}", first, device_of(first))
-                                  : fmt::format("{}–{}, {} – {}", first, last, device_of(first),
-                                                device_of(last))});
-    const std::vector<std::string> cells = cells_of(first);
-    rows.back().insert(rows.back().end(), cells.begin(), cells.end());
-  }
+  std::vector<std::vector<std::string>> rows = rank_rows(devices, cells_of, each);
+  rows.insert(rows.begin(), {"rank, device", "owns", "sends", "receives"});
   return fitted_table(std::move(rows), {1, 2, 3}, columns);
 }
 
 }  // namespace
+
+std::vector<std::vector<std::string>> rank_rows(
+    const std::vector<std::string>& devices,
+    const std::function<std::vector<std::string>(std::size_t)>& cells_of, bool each) {
+  std::vector<std::vector<std::string>> rows;
+  for (std::size_t first = 0, next = 0; first < devices.size(); first = next) {
+    const std::vector<std::string> cells = cells_of(first);
+    do {
+      ++next;
+    } while (!each && next < devices.size() && cells_of(next) == cells);
+    const std::size_t last = next - 1;
+    rows.push_back({first == last ? fmt::format("{}, {}", first, devices[first])
+                                  : fmt::format("{}–{}, {} – {}", first, last, devices[first],
+                                                devices[last])});
+    rows.back().insert(rows.back().end(), cells.begin(), cells.end());
+  }
+  return rows;
+}
 
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most, std::size_t columns) {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -17,6 +18,12 @@ std::vector<std::size_t> by_size(const ir::Graph& graph);
 
 // Of all variables together.
 Bytes variable_bytes(const ir::Graph& graph);
+
+// A row per rank, "RANK, DEVICE" and its cells; neighbours of the same cells are one row, "1–3,
+// 10.0.0.1:GPU:1 – 10.0.0.2:GPU:1", unless `each` shall have its own.
+std::vector<std::vector<std::string>> rank_rows(
+    const std::vector<std::string>& devices,
+    const std::function<std::vector<std::string>(std::size_t)>& cells_of, bool each);
 
 // What the strategy says of each variable that it names.
 std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
