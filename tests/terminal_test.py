@@ -23,6 +23,7 @@ GOLDENS = pathlib.Path(__file__).resolve().parent / "testdata/terminal"
 COMMANDS = {
     "help": (["--help"], True),
     "train-help": (["train", "--help"], True),
+    "bench-help": (["bench", "--help"], True),
     "plan": (["plan", "bert-small", "--builder", "PSLoadBalancing", "--no-history"], True),
     "simulate": (["simulate", "bert-small", "--builder", "PS", "--cluster", "local:4"], True),
     "inspect": (["inspect", "digits"], True),

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "autodist/app/terminal.h"
 
@@ -24,9 +25,22 @@ std::string shown_kind(const std::string& type) {
   return choices;
 }
 
+// "a|b|c" in lines of so many columns.
+std::string broken(std::string values, std::size_t columns) {
+  std::string lines;
+  while (values.size() > columns) {
+    const std::size_t bar = values.rfind('|', columns - 1);
+    if (bar == std::string::npos) break;
+    lines += values.substr(0, bar + 1) + "\n      ";
+    values.erase(0, bar + 1);
+  }
+  return lines + values;
+}
+
 class HelpFormatter : public CLI::Formatter {
  public:
-  explicit HelpFormatter(std::size_t columns) : columns_(columns) {
+  HelpFormatter(std::size_t columns, bool at_terminal)
+      : columns_(columns), at_terminal_(at_terminal) {
     column_width(columns < 2 * kNames ? kNarrow : kNames);
   }
 
@@ -49,12 +63,19 @@ class HelpFormatter : public CLI::Formatter {
     for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
     return text;
   }
+  std::string make_group(std::string group, bool is_positional,
+                         std::vector<const CLI::Option*> options) const override {
+    return CLI::Formatter::make_group(wrapped(group, columns_ - 1, 2), is_positional,
+                                      std::move(options));
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (!option->get_option_text().empty()) return ' ' + option->get_option_text();
     std::string text;
     if (option->get_type_size() != 0) text = shown_kind(option->get_type_name());
     if (option->get_expected_max() == CLI::detail::expected_max_vector_size) text += " ...";
     if (option->get_required()) text += " (required)";
+    const std::size_t beside = option->get_name().size() + 8;  // the name, and what is indented
+    if (at_terminal_ && columns_ > 2 * beside) text = broken(text, columns_ - beside);
     return text.empty() ? "" : ' ' + text;
   }
   std::string make_option_desc(const CLI::Option* option) const override {
@@ -85,12 +106,13 @@ class HelpFormatter : public CLI::Formatter {
   }
 
   std::size_t columns_;
+  bool at_terminal_;
 };
 
 }  // namespace
 
-std::shared_ptr<CLI::Formatter> help_formatter(std::size_t columns) {
-  return std::make_shared<HelpFormatter>(columns);
+std::shared_ptr<CLI::Formatter> help_formatter(std::size_t columns, bool at_terminal) {
+  return std::make_shared<HelpFormatter>(columns, at_terminal);
 }
 
 }  // namespace autodist::app

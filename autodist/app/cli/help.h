@@ -8,7 +8,8 @@
 
 namespace autodist::app {
 
-// For lines of so many columns.
-std::shared_ptr<CLI::Formatter> help_formatter(std::size_t columns);
+// For lines of so many columns. Where nobody reads them at a terminal, the values of an option stay
+// on one line, from which shells complete.
+std::shared_ptr<CLI::Formatter> help_formatter(std::size_t columns, bool at_terminal);
 
 }  // namespace autodist::app

@@ -110,7 +110,8 @@ int run(int argc, char** argv, Binary binary, const std::map<std::string, Declar
       "Every verb takes --help, which shows an example, and all that answer take --json. "
       "To begin: `autodist demo`.");
 
-  app.formatter(help_formatter(std::min(shown_columns(STDOUT_FILENO), kReadable)));
+  app.formatter(help_formatter(std::min(shown_columns(STDOUT_FILENO), kReadable),
+                               isatty(STDOUT_FILENO) == 1));
   // A dumb terminal has no line that could be rewritten.
   const bool rewrites = isatty(STDERR_FILENO) == 1 && process_environment()("TERM") != "dumb";
   Console console{std::cout, std::cerr, false, rewrites};
