@@ -341,8 +341,19 @@ OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
   keep_host_contents(traits, arguments);
   op.arguments.reserve(traits.arguments.size());
   for (std::size_t i = 0; i < traits.arguments.size(); ++i) {
-    op.arguments.push_back(traits.arguments[i].generator ? ir::Argument(ir::RankGenerator{})
-                                                         : argument(op, arguments[i], pending));
+    if (!traits.arguments[i].generator) {
+      op.arguments.push_back(argument(op, arguments[i], pending));
+      continue;
+    }
+    const bool is_own =
+        arguments[i].isGenerator() &&
+        arguments[i].toGenerator() != at::globalContext().defaultGenerator(options_.device);
+    if (is_own) {
+      refuse(op,
+             "draws from a generator of the step's own, which a replay does not have. Leave "
+             "generator= out: the job's seed decides what is drawn.");
+    }
+    op.arguments.push_back(ir::RankGenerator{});
   }
   op.scope = phase_ == ir::Phase::kForward
                  ? scopes_.forward(pending.read, at::sequence_number::peek())

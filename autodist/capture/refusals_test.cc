@@ -1,5 +1,6 @@
 // Steps that a replay would get wrong: each must be refused, by name.
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 
 #include "autodist/base/error.h"
@@ -33,6 +34,19 @@ TEST(Refusals, ANumberReadFromDataThatSteersTheStep) {
   };
   expect_refused(linear_step(loss), "aten::_local_scalar_dense");
   expect_refused(linear_step(loss), "Return it from the step instead");
+}
+
+TEST(Refusals, AGeneratorOfTheStepsOwn) {
+  const at::Generator own = at::detail::createCPUGenerator(3);
+  const auto loss = [own](torch::nn::LinearImpl& net, const Batch& batch) {
+    return (net.forward(batch[0]) + at::randn({4, 3}, own)).pow(2).mean();
+  };
+  expect_refused(linear_step(loss), "aten::randn.generator draws from a generator");
+  const auto default_one = [](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Generator generator = at::detail::getDefaultCPUGenerator();
+    return (net.forward(batch[0]) + at::randn({4, 3}, generator)).pow(2).mean();
+  };
+  EXPECT_NO_THROW(capture_step(linear_step(default_one)));
 }
 
 struct ReadsInBackward : torch::autograd::Function<ReadsInBackward> {
