@@ -27,8 +27,8 @@ void Pipe::fill(const std::string& whom, const std::string& bytes) const {
   ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
   if (::write(write_end.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
     fail(ErrorCode::kEnvironment,
-         "{}: {} bytes of input did not fit into a pipe; end other programs of this user, which "
-         "hold many.",
+         "{}: {} bytes of input did not fit into a pipe; give less, or end other programs of "
+         "this user, which hold many.",
          whom, bytes.size());
   }
 }

@@ -108,8 +108,7 @@ class Model {
       if (with_a_gpu.insert(&node).second || !is_default) continue;
       return say_uncalibrated(
           fmt::format("GPUs of a machine linked at {:g} Gbit/s, the default (`intra_node:` in the "
-                      "cluster file; "
-                      "NVLink has 1200 on V100, 2400 on A100, 3600 on H100)",
+                      "cluster file; NVLink has 1200 on V100, 2400 on A100, 3600 on H100)",
                       node.intra_node_bytes_per_s / kBytesPerGigabit));
     }
   }

@@ -4,7 +4,6 @@
 
 #include <cctype>
 #include <set>
-#include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -49,19 +48,19 @@ const std::vector<DeviceRow>& device_table() {
       {"P4000", DeviceKind::kGpu, 5.3, 8, 243,
        "NVIDIA Quadro P4000 data sheet: 1792 cores, 1.48 GHz"},
       {"P100", DeviceKind::kGpu, 10.6, 16, 732,
-       "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz", 0, 0, false, 0.8},
+       "NVIDIA Tesla P100 SXM2 data sheet: 3584 cores, 1.48 GHz", 0, 0, false, 0.8, true},
       {"T4", DeviceKind::kGpu, 8.1, 16, 320, "NVIDIA T4 data sheet: 2560 cores, 1.59 GHz", 0, 65,
-       false, 0.52},
+       false, 0.52, true},
       {"V100", DeviceKind::kGpu, 15.7, 16, 900, "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz",
-       0, 125},
+       0, 125, false, 1, true},
       {"V100 32GB", DeviceKind::kGpu, 15.7, 32, 900,
-       "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz", 0, 125},
+       "NVIDIA V100 SXM2 data sheet: 5120 cores, 1.53 GHz", 0, 125, false, 1, true},
       {"A100", DeviceKind::kGpu, 19.5, 40, 1555,
-       "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
+       "NVIDIA A100 SXM4 40 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true, 1, true},
       {"A100 80GB", DeviceKind::kGpu, 19.5, 80, 2039,
-       "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true},
+       "NVIDIA A100 SXM4 80 GB data sheet: 6912 cores, 1.41 GHz", 156, 312, true, 1, true},
       {"H100", DeviceKind::kGpu, 67, 80, 3350, "NVIDIA H100 SXM data sheet: 16896 cores, 1.98 GHz",
-       495, 989, true, 0.65},
+       495, 989, true, 0.65, true},
       {"H100 PCIe", DeviceKind::kGpu, 51.2, 80, 2039,
        "NVIDIA H100 PCIe data sheet: 14592 cores, 1.755 GHz", 378, 756, true, 0.65},
       {"H200", DeviceKind::kGpu, 67, 141, 4800, "NVIDIA H200 SXM data sheet: 16896 cores, 1.98 GHz",
@@ -172,15 +171,14 @@ DeviceRow row_of(const cluster::DeviceFigures& figures) {
     row.has_bf16 = true;
   }
   // Rates of whoever knows the card are those that it keeps.
-  if (figures.tflops != row.tflops) row.sustained = 1;
+  if (figures.tflops != row.tflops || figures.tf32_tflops > 0 || figures.half_tflops > 0) {
+    row.sustained = 1;
+    row.is_fitted = false;
+  }
   row.tflops = figures.tflops;
   row.memory_gb_per_s = figures.memory_bandwidth_bytes_per_s / 1e9;
-  for (const auto& [stated, rate] : {std::pair{figures.tf32_tflops, &row.tf32_tflops},
-                                     {figures.half_tflops, &row.half_tflops}}) {
-    if (stated == 0) continue;
-    *rate = stated;
-    row.sustained = 1;
-  }
+  if (figures.tf32_tflops > 0) row.tf32_tflops = figures.tf32_tflops;
+  if (figures.half_tflops > 0) row.half_tflops = figures.half_tflops;
   return row;
 }
 

@@ -26,6 +26,7 @@ struct DeviceRow {
   // The share of the clock behind these peaks that a card keeps in a training, by its limits of
   // power and heat: fitted as the shares of sim/precision.h are; 1: not known.
   double sustained = 1;
+  bool is_fitted = false;  // trainings on it are among those of docs/benchmarks/gpu-times.md
 };
 
 const std::vector<DeviceRow>& device_table();

@@ -157,41 +157,23 @@ void JobTables::add_roles(const program::Program& program, const CostModel& cost
 
 namespace {
 
+FlatInstruction flat(FlatKind kind, std::uint32_t id = 0) { return {kind, id}; }
+
 const Overloaded kFlat{
-    [](const program::Gate& i) {
-      return FlatInstruction{FlatKind::kGate, i.variable.value};
-    },
-    [](const program::Fetch& i) {
-      return FlatInstruction{FlatKind::kFetch, i.variable.value};
-    },
-    [](const program::Compute& i) {
-      return FlatInstruction{FlatKind::kCompute, i.op.value};
-    },
-    [](const program::Contribute& i) {
-      return FlatInstruction{FlatKind::kContribute, i.variable.value};
-    },
-    [](const program::Release& i) {
-      return FlatInstruction{FlatKind::kRelease, i.variable.value};
-    },
-    [](const program::AllReduce& i) {
-      return FlatInstruction{FlatKind::kReduce, i.collective.value};
-    },
-    [](const program::Update& i) {
-      return FlatInstruction{FlatKind::kUpdate, i.variable.value};
-    },
-    [](const program::Norm& i) {
-      return FlatInstruction{FlatKind::kNorm, i.clip.value};
-    },
-    [](const program::AgreeFinite&) { return FlatInstruction{FlatKind::kAgree}; },
-    [](const program::StepBarrier&) { return FlatInstruction{FlatKind::kBarrier}; },
+    [](const program::Gate& i) { return flat(FlatKind::kGate, i.variable.value); },
+    [](const program::Fetch& i) { return flat(FlatKind::kFetch, i.variable.value); },
+    [](const program::Compute& i) { return flat(FlatKind::kCompute, i.op.value); },
+    [](const program::Contribute& i) { return flat(FlatKind::kContribute, i.variable.value); },
+    [](const program::Release& i) { return flat(FlatKind::kRelease, i.variable.value); },
+    [](const program::AllReduce& i) { return flat(FlatKind::kReduce, i.collective.value); },
+    [](const program::Update& i) { return flat(FlatKind::kUpdate, i.variable.value); },
+    [](const program::Norm& i) { return flat(FlatKind::kNorm, i.clip.value); },
+    [](const program::AgreeFinite&) { return flat(FlatKind::kAgree); },
+    [](const program::StepBarrier&) { return flat(FlatKind::kBarrier); },
     // References to two values, which its Contribute sends: no time passes.
-    [](const program::KeepFactors&) { return FlatInstruction{FlatKind::kNothing}; },
-    [](const program::Send& i) {
-      return FlatInstruction{FlatKind::kSend, i.transfer.value};
-    },
-    [](const program::Receive& i) {
-      return FlatInstruction{FlatKind::kReceive, i.transfer.value};
-    },
+    [](const program::KeepFactors&) { return flat(FlatKind::kNothing); },
+    [](const program::Send& i) { return flat(FlatKind::kSend, i.transfer.value); },
+    [](const program::Receive& i) { return flat(FlatKind::kReceive, i.transfer.value); },
 };
 
 }  // namespace

@@ -73,12 +73,6 @@ bool stays_in_float32(const ir::Op& op) {
   return kOps.count(op.name) != 0;
 }
 
-// By the rows of docs/benchmarks/gpu-times.md.
-bool is_fitted_on(const DeviceRow& device) {
-  const bool is_either = device.kind.rfind("V100", 0) == 0 || device.kind.rfind("A100", 0) == 0;
-  return is_either || device.sustained != 1;
-}
-
 // The peak of the device's matrix units in TFLOP/s; of fp32 that outside of them.
 double peak_of(const DeviceRow& device, Precision precision) {
   switch (precision) {
@@ -114,7 +108,7 @@ Precision precision_from_name(const std::string& name) {
 
 FittedTimes::FittedTimes(const DeviceRow& device, Precision precision)
     : kind_(device.kind),
-      is_fitted_(is_fitted_on(device)),
+      is_fitted_(device.is_fitted),
       precision_(precision),
       flop_per_s_(device.tflops * 1e12 * device.sustained * kElsewhere),
       bytes_per_s_(device.memory_gb_per_s * 1e9 * kMemory) {

@@ -267,12 +267,12 @@ class Step:
         return self._replaced() + _host_state.changes(self._before or now, now)
 
     def where(self):
-        """The user's line that runs within `returned`, as 'model.py:12: text'; '' where there is
-        none."""
+        """The user's line that runs within `returned` or `evaluate`, as 'model.py:12: text'; ''
+        where there is none."""
         frame, found = sys._getframe(1), ""
         while frame is not None:
             path = frame.f_code.co_filename
-            if frame.f_code is Step.returned.__code__:
+            if frame.f_code in (Step.returned.__code__, Step.evaluate.__code__):
                 return found
             if not found and not path.startswith(_NOT_THE_USERS):
                 found = _line(path, frame.f_lineno)
