@@ -235,7 +235,7 @@ app::Action declare_bench_light(CLI::App& verb) {
           "chart: AutoDist's published chart; predict: predictions beside real runs on this "
           "machine (needs root); search: searched strategies against other systems' on AutoSync's "
           "two clusters, with --json how long a search takes, too; sweep: the same over links and "
-          "batches, and against strategies drawn at random; gpu-times: published steps on one GPU, "
+          "batches, and against strategies drawn at random; gpu-times: published steps on GPUs, "
           "predicted")
       ->required()
       ->check(CLI::IsMember(light_benchmarks()));

@@ -220,6 +220,13 @@ RankTimes mean_of(const std::vector<RankTimes>& ranks) {
   return mean;
 }
 
+// As the page writes times everywhere; a terminal's "us" is what every font has.
+std::string shown(Seconds time) {
+  std::string text = to_string(time);
+  if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "µs");
+  return text;
+}
+
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // The rank that computes longest, and how many times the median of all.
@@ -290,14 +297,14 @@ Verdict verdict_of(const StepTimes& times) {
   verdict.reasons.push_back(fmt::format(
       "Of a step, ranks compute {} on average ({}), wait for variables {} ({}), hand gradients "
       "over {} and spend {} between ops.",
-      percent(share(mean.computing)), to_string(mean.computing), percent(share(mean.waiting)),
-      to_string(mean.waiting), percent(share(mean.handing_over)), percent(share(mean.between))));
+      percent(share(mean.computing)), shown(mean.computing), percent(share(mean.waiting)),
+      shown(mean.waiting), percent(share(mean.handing_over)), percent(share(mean.between))));
   if (is_held_up_by(*slowest, factor, times, step)) {
     verdict.headline = fmt::format("Bounded by rank {}, which computes longest", slowest->rank);
     verdict.reasons.push_back(fmt::format(
         "Rank {} computes {} per step, {:.2f} times the median rank; its last op was the last of "
         "all ranks' in {} of {} steps, and the others wait for what it contributes.",
-        slowest->rank, to_string(slowest->computing), factor, slowest->last, times.counted));
+        slowest->rank, shown(slowest->computing), factor, slowest->last, times.counted));
     verdict.what_to_do = fmt::format(
         "Look for what else runs on the machine of rank {} (autodist doctor there). Where its "
         "device is slower by nature, say so in the cluster file and plan again: a searched plan "
@@ -336,7 +343,7 @@ Verdict verdict_of(const StepTimes& times) {
     verdict.reasons.push_back(fmt::format(
         "The longest waiting is for '{}': {} per step and rank, {} of the step; at most {}, at "
         "rank {}.",
-        most.name, to_string(most.per_step), percent(share(most.per_step)), to_string(most.longest),
+        most.name, shown(most.per_step), percent(share(most.per_step)), shown(most.longest),
         most.rank));
   }
   return verdict;

@@ -181,7 +181,8 @@ function sweepVerdict(sweep) {
 }
 
 function todo(text) {
-  return element("p", {class: "todo"}, element("b", {}, "What to do: "), text);
+  const parts = text.split(/(--[a-z-]+)/).map((part, i) => i % 2 ? element("span", {class: "whole"}, part) : part);
+  return element("p", {class: "todo"}, element("b", {}, "What to do: "), ...parts);
 }
 
 function verdictBlock(data) {
