@@ -6,6 +6,15 @@
 
 namespace autodist::comm {
 
+FrameUse use_of(const FrameHeader& header, std::uint32_t generation) {
+  const bool ours = header.generation == generation;
+  if (header.kind == FrameKind::kAlive || (header.kind == FrameKind::kHeartbeat && !ours)) {
+    return FrameUse::kSignOfLife;
+  }
+  if (header.kind == FrameKind::kControl || header.generation > generation) return FrameUse::kLater;
+  return ours && header.id < kIdLimit ? FrameUse::kTaken : FrameUse::kRefused;
+}
+
 bool Admission::admit(std::uint64_t step, MessageId id) {
   AD_CHECK(id < kIdLimit) << "id " << id;
   if (came_.empty() || step >= oldest_ + came_.size() + kStepsApart) {

@@ -1,4 +1,4 @@
-// Exactly once: remembers which payload frames of one peer have come, and forgets old steps.
+// Which frames an exchange takes: of its own generation, and each exactly once.
 
 #pragma once
 
@@ -17,7 +17,17 @@ inline constexpr std::uint64_t kStepsApart = 64;
 // Ids above this are refused: what a peer sends must not decide how much we remember.
 inline constexpr MessageId kIdLimit = 1u << 20;
 
-// The frames of one kind from one peer. Memory: one bit per id and step over kStepsApart steps.
+// What becomes of a frame at an exchange, by its header alone.
+enum class FrameUse : std::uint8_t {
+  kSignOfLife,  // says nothing here but that its sender is there
+  kLater,       // is for whoever reads next: control frames, and those of a later generation
+  kRefused,     // of an earlier generation, or with an id out of range
+  kTaken,
+};
+FrameUse use_of(const FrameHeader& header, std::uint32_t generation);
+
+// Remembers which frames of one kind from one peer have come, and forgets old steps. Memory: one
+// bit per id and step over kStepsApart steps.
 class Admission {
  public:
   // True the first time for each (step, id). A frame kStepsApart or more steps older than the

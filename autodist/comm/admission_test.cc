@@ -59,5 +59,31 @@ TEST(Admission, KnowsWhatCame) {
   EXPECT_TRUE(admission.came(100 - kStepsApart, 3)) << "a late copy";
 }
 
+TEST(FrameUse, AnExchangeTakesWhatIsOfItsGenerationAndRefusesWhatIsOfEarlierOnes) {
+  const auto use = [](FrameKind kind, std::uint32_t generation, MessageId id = 0) {
+    FrameHeader header;
+    header.kind = kind;
+    header.generation = generation;
+    header.id = id;
+    return use_of(header, 2);
+  };
+  for (const FrameKind kind :
+       {FrameKind::kFirstMessage, FrameKind::kAcknowledge, FrameKind::kGoodbye}) {
+    EXPECT_EQ(use(kind, 1), FrameUse::kRefused);
+    EXPECT_EQ(use(kind, 2), FrameUse::kTaken);
+    EXPECT_EQ(use(kind, 3), FrameUse::kLater);
+  }
+  EXPECT_EQ(use(FrameKind::kFirstMessage, 2, kIdLimit - 1), FrameUse::kTaken);
+  EXPECT_EQ(use(FrameKind::kFirstMessage, 2, kIdLimit), FrameUse::kRefused);
+  EXPECT_EQ(use(FrameKind::kHeartbeat, 2), FrameUse::kTaken);
+  for (const std::uint32_t generation : {1U, 3U}) {
+    EXPECT_EQ(use(FrameKind::kHeartbeat, generation), FrameUse::kSignOfLife);
+  }
+  for (const std::uint32_t generation : {1U, 2U, 3U}) {
+    EXPECT_EQ(use(FrameKind::kAlive, generation), FrameUse::kSignOfLife);
+    EXPECT_EQ(use(FrameKind::kControl, generation), FrameUse::kLater);
+  }
+}
+
 }  // namespace
 }  // namespace autodist::comm

@@ -139,8 +139,8 @@ class TableVerifier {
     AD_CHECK(width == 0 || (piece.begin % width == 0 && piece.end % width == 0))
         << name << " travels by rows of " << width << " elements, cut at " << piece.begin;
     AD_CHECK(rows.transfer != RowTransfer::kGather ||
-             (lag_of(slice.exchange) && combines(slice, slice.owner)))
-        << name << " is gathered, and asynchronous or owned by no member";
+             (lag_of(slice.exchange) == std::uint32_t{0} && combines(slice, slice.owner)))
+        << name << " is gathered, and stale, asynchronous or owned by no member";
   }
 
   void check(const Factors& /*factors*/, const Slice& slice, const std::string& name) const {

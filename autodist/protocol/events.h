@@ -146,7 +146,8 @@ struct TellSums {
   Step step = 0;
   bool lamb = false;
 };
-// The same of a variable that no slice carries, to ranks that only serve: the others know it.
+// Sends the sum of squares of a variable that no slice carries to the ranks that only serve: the
+// others have computed it themselves.
 struct TellServers {
   VariableId variable;
   Step step = 0;

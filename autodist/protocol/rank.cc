@@ -29,7 +29,6 @@ RankProtocol::RankProtocol(const Job& job, Rank self, Step first)
   // The norms of the two steps before are known, as they are to a rank that has gone through them.
   for (const Step before : {first - 1, first - 2}) {
     norms_[before % 2].assign(job.norms.parts.size(), {before, 0});
-    flags_[before % 2] = {before, false};
   }
 }
 
