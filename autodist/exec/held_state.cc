@@ -18,6 +18,11 @@ std::string name_of_state(const ir::Variable& variable, const std::string& state
   return variable.name + "." + state;
 }
 
+// Whether between steps this rank has the newest version of all elements.
+bool copies_are_newest(const program::Exchange& exchange) {
+  return keeps_whole_copies(exchange) && !updates_on_arrival(exchange);
+}
+
 // Calls visit(piece, its own place in a slice of state, UpdateState&) for each piece of a variable
 // whose rule runs at this rank.
 template <typename Visit>
@@ -146,14 +151,6 @@ HeldState::HeldState(const RankContext& rank, RankSlices& slices,
       slices_(slices),
       all_reduces_(all_reduces) {}
 
-std::vector<std::string> HeldState::arrays_of(program::State state, ir::VariableId variable) const {
-  return exec::arrays_of(state, program_.graph->variable(variable), options_.user_rules);
-}
-
-DType HeldState::dtype_of_state(program::State state, ir::VariableId variable) const {
-  return exec::dtype_of_state(state, dtype_of(slices_.variables.tensor(variable).scalar_type()));
-}
-
 std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::VariableId variable) {
   std::vector<Piece> pieces;
   const auto add_state = [&](const program::PieceLayout& layout, const UpdateState& rule) {
@@ -165,11 +162,11 @@ std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::Var
   };
   const auto add_part = [&](const program::PieceLayout& layout, const std::byte* slice,
                             std::shared_ptr<const void> keep) {
-    const std::size_t width = size_of(dtype_of_state(state, variable));
+    const std::size_t width = size_of(dtype_of_state(state, variable, *program_.graph));
     pieces.push_back({alone(layout), {slice + layout.slice_begin * width}, std::move(keep)});
   };
   const program::Exchange exchange = program_.exchange(variable);
-  if (state == program::State::kParameters && keeps_whole_copies(exchange) && lag_of(exchange)) {
+  if (state == program::State::kParameters && copies_are_newest(exchange)) {
     const torch::Tensor whole = slices_.variables.dense(variable);
     const std::int64_t count = whole.numel();
     add_part({variable, 0, count, {{0, 0, count}}}, data_of(whole),
@@ -203,8 +200,10 @@ std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::Var
 comm::Payload HeldState::packed(const program::Move& move) {
   const std::vector<Piece> pieces = pieces_of(move.state, move.variable);
   const std::vector<PieceRun> runs = runs_of(pieces);
-  const std::size_t width = size_of(dtype_of_state(move.state, move.variable));
-  const std::size_t arrays = arrays_of(move.state, move.variable).size();
+  const ir::Graph& graph = *program_.graph;
+  const std::size_t width = size_of(dtype_of_state(move.state, move.variable, graph));
+  const std::size_t arrays =
+      arrays_of(move.state, move.variable, graph, options_.user_rules).size();
   const std::size_t size = static_cast<std::size_t>(element_count(move)) * width * arrays;
   std::shared_ptr<std::byte> bytes = allocate_aligned(size);
   std::byte* next = bytes.get();
@@ -230,14 +229,16 @@ comm::Payload HeldState::packed(const program::Move& move) {
 
 void HeldState::put(const program::Move& move, const comm::Payload& payload,
                     StateTensors& tensors) const {
-  const DType dtype = dtype_of_state(move.state, move.variable);
+  const ir::Graph& graph = *program_.graph;
+  const DType dtype = dtype_of_state(move.state, move.variable, graph);
   const std::size_t width = size_of(dtype);
-  const std::vector<std::string> arrays = arrays_of(move.state, move.variable);
+  const std::vector<std::string> arrays =
+      arrays_of(move.state, move.variable, graph, options_.user_rules);
   AD_CHECK(payload.size == static_cast<std::size_t>(element_count(move)) * width * arrays.size())
       << payload.size << " bytes of " << name_of(move.state) << " of variable " << move.variable;
   const std::byte* next = payload.data;
   for (const std::string& array : arrays) {
-    const torch::Tensor& full = full_tensor(*program_.graph, move.variable, array, dtype, tensors);
+    const torch::Tensor& full = full_tensor(graph, move.variable, array, dtype, tensors);
     for (const program::Stretch& stretch : move.stretches) {
       const std::size_t size = (stretch.end - stretch.begin) * width;
       std::memcpy(data_of(full) + stretch.begin * width, next, size);
@@ -345,7 +346,7 @@ void HeldState::put_parameters(const StateTensors& tensors, const program::Trans
   const ir::Graph& graph = *program_.graph;
   for (const program::SliceId slice : slices_.owner.slices()) {
     const program::Exchange exchange = program_.slice(slice).exchange;
-    if (keeps_whole_copies(exchange) && lag_of(exchange)) continue;
+    if (copies_are_newest(exchange)) continue;
     slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
   }
   std::map<ir::VariableId, torch::Tensor> copies;  // on the host

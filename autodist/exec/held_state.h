@@ -39,20 +39,22 @@ class HeldState {
   // A move's bytes: of each array its stretches, one after the other. REQUIRES: this rank holds
   // them.
   [[nodiscard]] comm::Payload packed(const program::Move& move);
-  // The same bytes into the full tensors, which are made when their first piece comes.
+  // Puts what packed() made into the full tensors, which are made when their first piece comes.
   void put(const program::Move& move, const comm::Payload& payload, StateTensors& tensors) const;
 
   // The elements that this rank has of the states of update rules: of those that the merging thread
   // (JobQueue) changes, and of all others, which change in a step.
   void add_merged_rules(StateTensors& tensors);
   void add_other_rules(StateTensors& tensors);
-  // Their inverse. Throws Error(kCheckpoint) where one is missing or of another shape or type.
+  // The inverse of add_merged_rules() and add_other_rules(). Throws Error(kCheckpoint) where a
+  // state is missing or of another shape or type.
   void load_rules(const std::vector<NamedTensor>& states);
 
   // What compression still owes at this rank: of slices, and of all-reduces by a library.
   void add_owed(StateTensors& tensors);
   [[nodiscard]] std::vector<NamedTensor> owed_by_libraries() const;
-  // What is not among them is owed nothing. Throws Error(kCheckpoint) for another shape.
+  // Sets what is owed; what `owed` does not name is owed nothing. Throws Error(kCheckpoint) for
+  // another shape.
   void load_owed(const std::vector<NamedTensor>& owed);
   // Of a slice: `values` are what some rank owes of it.
   void add_owed(program::SliceId slice, program::State state, const std::byte* values,
@@ -86,9 +88,6 @@ class HeldState {
   };
   void add_local_rules(bool merged, StateTensors& tensors);
   [[nodiscard]] std::vector<Piece> pieces_of(program::State state, ir::VariableId variable);
-  [[nodiscard]] std::vector<std::string> arrays_of(program::State state,
-                                                   ir::VariableId variable) const;
-  [[nodiscard]] DType dtype_of_state(program::State state, ir::VariableId variable) const;
 
   const program::Program& program_;
   const program::Rank self_;

@@ -15,10 +15,10 @@
 namespace autodist::exec {
 
 // The arrays of a state, one value per element in each. `rules` may be null where none is a user's.
-std::vector<std::string> arrays_of(program::State state, const ir::Variable& variable,
-                                   const UserRules* rules);
-// Of their values, where the variable's are of `dtype`.
-DType dtype_of_state(program::State state, DType dtype);
+std::vector<std::string> arrays_of(program::State state, ir::VariableId variable,
+                                   const ir::Graph& graph, const UserRules* rules);
+// Of the values in them.
+DType dtype_of_state(program::State state, ir::VariableId variable, const ir::Graph& graph);
 
 Bytes bytes_of(const program::Move& move, const ir::Graph& graph, const UserRules* rules);
 

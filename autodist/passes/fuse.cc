@@ -33,9 +33,8 @@ class Fuser {
     result.reserve(slices.size());
     bool open = false;  // whether the last of `result` takes more
     for (program::Slice& slice : slices) {
-      const bool small = program::bytes_of(slice) < state_.options.fuse_below &&
-                         std::holds_alternative<program::Dense>(slice.exchange.payload) &&
-                         keeps_whole_copies(slice.exchange);
+      const bool small =
+          program::bytes_of(slice) < state_.options.fuse_below && may_be_fused(slice.exchange);
       if (open && small && fits(result.back(), slice)) {
         append(result.back(), slice.pieces[0]);
       } else {

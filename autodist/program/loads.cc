@@ -88,7 +88,7 @@ Loads loads_of(const Exchange& exchange, const SliceSize& size) {
   if (const auto* dense = payload<Dense>(exchange)) loads = loads_of(*dense, at_owner, size);
   if (const auto* rows = payload<Rows>(exchange)) loads = loads_of(*rows, size);
   if (const auto* factors = payload<Factors>(exchange)) loads = loads_of(*factors, size);
-  loads.together = lag_of(exchange) ? size.members : 1;
+  loads.together = updates_on_arrival(exchange) ? 1 : size.members;
   if (at_owner) loads.updated = loads.summed;
   return loads;
 }
@@ -109,6 +109,21 @@ MessageForm result_form(const Exchange& exchange) {
   return {rows == nullptr || fetched ? Layout::kNothing : Layout::kRows};
 }
 
+bool goes_in_slices(const Exchange& exchange) { return std::holds_alternative<Slices>(exchange); }
+
+bool sums_all_elements(const Exchange& exchange) { return payload<Rows>(exchange) == nullptr; }
+
+bool sums_products(const Exchange& exchange) { return payload<Factors>(exchange) != nullptr; }
+
+Bytes largest_slice(const Exchange& exchange, Bytes limit) {
+  return sums_all_elements(exchange) ? limit : Bytes(kRowBlockBytes);
+}
+
+bool may_be_fused(const Exchange& exchange) {
+  const auto* dense = payload<Dense>(exchange);
+  return dense != nullptr && !is_asked(dense);
+}
+
 bool goes_to_all(const Exchange& exchange) {
   const auto* rows = payload<Rows>(exchange);
   return payload<Factors>(exchange) != nullptr ||
@@ -117,7 +132,7 @@ bool goes_to_all(const Exchange& exchange) {
 
 bool makes_parameters(const Exchange& exchange) {
   const auto* versions = order<Versions>(exchange);
-  return order<Asynchronous>(exchange) != nullptr ||
+  return updates_on_arrival(exchange) ||
          (versions != nullptr && versions->update_at == UpdateAt::kOwner);
 }
 
@@ -127,8 +142,12 @@ bool keeps_whole_copies(const Exchange& exchange) {
   return !fetched && !is_asked(payload<Dense>(exchange));
 }
 
+bool updates_on_arrival(const Exchange& exchange) {
+  return order<Asynchronous>(exchange) != nullptr;
+}
+
 std::optional<std::uint32_t> lag_of(const Exchange& exchange) {
-  if (order<Asynchronous>(exchange) != nullptr) return std::nullopt;
+  if (updates_on_arrival(exchange)) return std::nullopt;
   const auto* versions = order<Versions>(exchange);
   return versions == nullptr ? 0 : versions->staleness;
 }
@@ -137,14 +156,15 @@ std::uint32_t open_steps(const Exchange& exchange) { return lag_of(exchange).val
 
 bool is_lossless(const Exchange& exchange) {
   if (const auto* library = std::get_if<Library>(&exchange)) return !has_codec(library->codec);
-  const MessageForm form = contribution_form(exchange);
-  return form.layout != Layout::kRows && !has_codec(form.codec);
+  return sums_all_elements(exchange) && !has_codec(contribution_form(exchange).codec);
 }
 
 Route route_of(const Exchange& exchange) {
   const auto* dense = payload<Dense>(exchange);
   return dense == nullptr ? Route::kDirect : dense->route;
 }
+
+bool is_passed_on(const Exchange& exchange) { return route_of(exchange) != Route::kDirect; }
 
 bool meets_on_nodes(const Exchange& exchange) { return route_of(exchange) == Route::kNodes; }
 

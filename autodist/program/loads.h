@@ -46,7 +46,7 @@ struct Loads {
   Bytes asked;         // from a member to the owner: which rows it wants
   Bytes fetched;       // from the owner to a member: those rows
   // Work of whoever sums.
-  Bytes summed;               // of each contribution; of factors 0: they are multiplied
+  Bytes summed;               // of each contribution; 0 where products are (sums_products())
   Bytes decoded;              // of each contribution, as much as its sender encodes
   Bytes encoded;              // of the result
   Bytes updated;              // 0 where every rank updates
@@ -70,17 +70,31 @@ MessageForm contribution_form(const Exchange& exchange);
 // Of what whoever sums makes; it is sent to the other members unless contributions go to all.
 MessageForm result_form(const Exchange& exchange);
 
+// Whether it is cut into slices, each with an owner; else a library carries it, or nobody does.
+bool goes_in_slices(const Exchange& exchange);
+// Whether a step sums all elements of the gradient; else those that its batch touches.
+bool sums_all_elements(const Exchange& exchange);
+// Whether contributions are two matrices each, and their products are what is summed.
+bool sums_products(const Exchange& exchange);
+// The largest slice, where one of all elements may have `limit`.
+Bytes largest_slice(const Exchange& exchange, Bytes limit);
+// Whether parts of several variables may travel as one slice.
+bool may_be_fused(const Exchange& exchange);
 // Whether each contribution goes to every member, which makes the result for itself.
 bool goes_to_all(const Exchange& exchange);
 // Whether who sums also updates, so that results are parameters; else they are averaged gradients.
 bool makes_parameters(const Exchange& exchange);
 // Over which links; kDirect of what no slice carries.
 Route route_of(const Exchange& exchange);
+// Whether members pass on what others send.
+bool is_passed_on(const Exchange& exchange);
 // Whether the members of a node meet at one of them, so that its card carries one contribution.
 bool meets_on_nodes(const Exchange& exchange);
 // Steps whose contributions may be on their way at once.
 std::uint32_t open_steps(const Exchange& exchange);
 
+// Whether each contribution is applied by itself, as it comes, and makes no version with others.
+bool updates_on_arrival(const Exchange& exchange);
 // Steps by which a gate may lag behind; nothing: without bound.
 std::optional<std::uint32_t> lag_of(const Exchange& exchange);
 // Whether all elements of the gradient are summed, as exact as they are.

@@ -23,7 +23,7 @@ Slices by_versions(const Payload& payload, UpdateAt at = UpdateAt::kOwner) {
 constexpr Compression kHalf{Codec::kFp16};
 const Compression kTopTenth{Codec::kTopK, true, 0.1};
 
-TEST(Loads, OfAllElementsAreTheirBytesBothWays) {
+TEST(Loads, DenseSlicesTravelWholeBothWays) {
   const Loads loads = loads_of(by_versions(Dense{}), table());
   EXPECT_EQ(loads.contribution, Bytes(3200));
   EXPECT_EQ(loads.result, Bytes(3200));
@@ -33,7 +33,7 @@ TEST(Loads, OfAllElementsAreTheirBytesBothWays) {
   EXPECT_EQ(loads.together, 4);
 }
 
-TEST(Loads, OfResultsThatAreAskedForComeAsAnAnswer) {
+TEST(Loads, ResultsThatAreAskedForCountAsAnswers) {
   Dense dense;
   dense.delivery = Delivery::kAsked;
   const Slices exchange = by_versions(dense);
@@ -46,7 +46,7 @@ TEST(Loads, OfResultsThatAreAskedForComeAsAnAnswer) {
   EXPECT_EQ(to_string(exchange), "dense asked update=owner");
 }
 
-TEST(Loads, OfACodecComeBackEncodedWhereAveragesDo) {
+TEST(Loads, AveragesComeBackCompressedAndParametersDoNot) {
   const Loads parameters = loads_of(by_versions(Dense{Route::kDirect, kHalf}), table());
   EXPECT_EQ(parameters.contribution, Bytes(1600));
   EXPECT_EQ(parameters.result, Bytes(3200)) << "parameters are never compressed";
@@ -59,7 +59,7 @@ TEST(Loads, OfACodecComeBackEncodedWhereAveragesDo) {
   EXPECT_EQ(averages.updated, Bytes(0)) << "every rank updates";
 }
 
-TEST(Loads, OfATopKAverageAreTheDistinctPlacesOfAllMembersAtMost) {
+TEST(Loads, ATopKAverageHasAtMostThePlacesOfAllMembers) {
   const Slices exchange =
       by_versions(Dense{Route::kDirect, kTopTenth, kTopTenth}, UpdateAt::kEveryRank);
   EXPECT_EQ(loads_of(exchange, table()).contribution, Bytes(80 * 8));
@@ -69,7 +69,7 @@ TEST(Loads, OfATopKAverageAreTheDistinctPlacesOfAllMembersAtMost) {
   EXPECT_EQ(loads_of(exchange, many).result, Bytes(3200));
 }
 
-TEST(Loads, OfRowsAreThoseThatAStepTouches) {
+TEST(Loads, OnlyRowsThatAStepTouchesTravel) {
   const Loads fetched = loads_of(by_versions(Rows{RowTransfer::kFetch}), table());
   EXPECT_EQ(fetched.contribution, Bytes(10 * (32 + 8)));
   EXPECT_EQ(fetched.asked, Bytes(10 * 8));
@@ -85,17 +85,17 @@ TEST(Loads, OfRowsAreThoseThatAStepTouches) {
       << "a bit per row is shorter than its number";
 }
 
-TEST(Loads, OfFactorsAreTheTwoMatrices) {
+TEST(Loads, FactorsTravelAsTwoMatrices) {
   const Loads loads = loads_of(by_versions(Factors{}, UpdateAt::kEveryRank), table());
   EXPECT_EQ(loads.contribution, Bytes(240));
   EXPECT_EQ(loads.result + loads.summed + loads.updated, Bytes(0));
 }
 
-TEST(Loads, OfAnAsynchronousSliceAreAppliedOneByOne) {
+TEST(Loads, AsynchronousContributionsAreAppliedOneByOne) {
   EXPECT_EQ(loads_of(Slices{Dense{}, Asynchronous{}}, table()).together, 1);
 }
 
-TEST(Loads, OfALibraryAreGradientsOrTwoFactorsThatPay) {
+TEST(Loads, ALibraryReducesGradientsOrTwoFactorsWhereThesePay) {
   const Library plain{};
   EXPECT_EQ(loads_of(plain, {100, 40}).first, 4000);
   EXPECT_EQ(loads_of(plain, {100, 40}).second, 0);
@@ -121,6 +121,37 @@ TEST(Exchange, SaysWhatCopiesHoldAndHowFarTheyLag) {
   EXPECT_FALSE(keeps_whole_copies(by_versions(Rows{RowTransfer::kFetch})));
   EXPECT_FALSE(is_lossless(by_versions(Dense{Route::kDirect, kHalf})));
   EXPECT_TRUE(is_lossless(by_versions(Factors{}, UpdateAt::kEveryRank)));
+}
+
+TEST(Exchange, SaysWhatIsSummedAndHow) {
+  const Exchange rows = by_versions(Rows{RowTransfer::kReturn});
+  EXPECT_FALSE(sums_all_elements(rows));
+  EXPECT_FALSE(is_lossless(rows));
+  EXPECT_EQ(largest_slice(rows, Bytes(100)), Bytes(kRowBlockBytes));
+  const Exchange factors = by_versions(Factors{}, UpdateAt::kEveryRank);
+  EXPECT_TRUE(sums_products(factors));
+  for (const Exchange& each : {factors, Exchange(by_versions(Dense{})), Exchange(Library{})}) {
+    EXPECT_TRUE(sums_all_elements(each)) << to_string(each);
+    EXPECT_EQ(largest_slice(each, Bytes(100)), Bytes(100)) << to_string(each);
+  }
+  EXPECT_FALSE(sums_products(rows));
+  EXPECT_TRUE(updates_on_arrival(Slices{Rows{}, Asynchronous{}}));
+  EXPECT_FALSE(updates_on_arrival(Slices{Dense{}, Versions{3}}));
+}
+
+TEST(Exchange, SaysHowSlicesAreCutAndWhoPassesThemOn) {
+  Dense asked;
+  asked.delivery = Delivery::kAsked;
+  EXPECT_TRUE(may_be_fused(by_versions(Dense{Route::kTree})));
+  EXPECT_FALSE(may_be_fused(by_versions(asked)));
+  EXPECT_FALSE(may_be_fused(by_versions(Rows{})));
+  EXPECT_FALSE(may_be_fused(Library{}));
+  EXPECT_TRUE(goes_in_slices(by_versions(Rows{})));
+  EXPECT_FALSE(goes_in_slices(Library{}));
+  EXPECT_FALSE(goes_in_slices(Alone{}));
+  EXPECT_TRUE(is_passed_on(by_versions(Dense{Route::kProxies})));
+  EXPECT_FALSE(is_passed_on(by_versions(Dense{})));
+  EXPECT_FALSE(is_passed_on(by_versions(Rows{})));
 }
 
 TEST(Exchange, IsPrintedInTheTermsOfItsTypes) {

@@ -223,7 +223,7 @@ TEST(BatchParts, AreEqualOrAsTheirShares) {
   }
 }
 
-TEST(Reproducible, IsWhatIsInStepAndAddedUpInRankOrder) {
+TEST(Reproducible, AProgramInStepWithSumsInRankOrderIsReproducible) {
   Program program = small_program();
   EXPECT_TRUE(program.in_step());
   EXPECT_FALSE(program.reproducible()) << "a library adds up fc.bias";

@@ -52,7 +52,7 @@ TEST(Relay, ARingLeavesANodeOnce) {
 }
 
 // Every slice crosses n - 1 links, whatever the tree; a binary one is not as deep as a chain.
-TEST(Relay, ATreeIsNotAsDeep) {
+TEST(Relay, ABinaryTreeHasFewerHopsThanAChain) {
   const Relay tree = relay_on({1, 1, 1, 1, 1, 1, 1, 1}, Route::kTree);
   double sent = 0;
   for (const Relay::Node& node : tree.nodes) sent += node.sent;

@@ -56,6 +56,35 @@ SliceSize size_of(const ir::Graph& graph, ir::VariableId variable, std::int64_t 
   return size;
 }
 
+VariableLoads loads_of(const Program& program, ir::VariableId variable, std::int64_t batch) {
+  return loads_of(program, variable,
+                  [&](SliceId slice) { return loads_of(program, program.slice(slice), batch); });
+}
+
+VariableLoads loads_of(const Program& program, ir::VariableId variable,
+                       const std::function<Loads(SliceId)>& of_slice) {
+  const Bytes all = bytes_of(*program.graph, variable);
+  VariableLoads loads{all, all, all, {}};
+  const Exchange exchange = program.exchange(variable);
+  const bool sums_all = sums_all_elements(exchange);
+  const bool installs_all = sums_all && keeps_whole_copies(exchange);
+  if (installs_all && !sums_products(exchange)) return loads;
+  Loads parts;  // of its slices, which no other variable shares
+  for (const SliceId slice : program.plan(variable).slices) {
+    const Loads part = of_slice(slice);
+    parts.contribution += part.contribution;
+    parts.result += part.result;
+    parts.fetched += part.fetched;
+  }
+  if (!sums_all) loads.gradient = parts.contribution;
+  if (!sums_all || sums_products(exchange)) loads.staged = parts.contribution;
+  if (!installs_all) {
+    loads.installed = parts.result;
+    loads.fetched = parts.fetched;
+  }
+  return loads;
+}
+
 LibraryLoads loads_of(const ir::Graph& graph, const Collective& collective) {
   LibraryLoads all;
   for (const ir::VariableId variable : collective.variables) {

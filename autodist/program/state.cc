@@ -77,8 +77,8 @@ std::vector<Stretch> stretches_of(const PieceLayout& piece) {
   return stretches;
 }
 
-std::vector<Held> all_of(const Program& program, State state, bool needed) {
-  std::vector<Held> all;
+std::vector<Holding> all_of(const Program& program, State state, bool needed) {
+  std::vector<Holding> all;
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     if (!program.variables[i].slices.empty()) continue;
     const ir::VariableId variable(i);
@@ -116,11 +116,11 @@ std::vector<Rank> holders_of(const Slice& slice, State state) {
   return ranks_of(slice, state, /*needed=*/false);
 }
 
-std::vector<Held> held_in(const Program& program, State state) {
+std::vector<Holding> held_in(const Program& program, State state) {
   return all_of(program, state, /*needed=*/false);
 }
 
-std::vector<Held> needed_in(const Program& program, State state) {
+std::vector<Holding> needed_in(const Program& program, State state) {
   return all_of(program, state, /*needed=*/true);
 }
 

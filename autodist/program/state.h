@@ -35,7 +35,7 @@ struct Stretch {
 };
 
 // Some elements of one variable, and the ranks that have them.
-struct Held {
+struct Holding {
   ir::VariableId variable;
   std::vector<Stretch> stretches;  // ascending, with gaps between them
   std::vector<Rank> ranks;         // ascending, not empty
@@ -46,9 +46,9 @@ std::vector<Rank> holders_of(const Slice& slice, State state);
 
 // Between two steps, when all ranks have all that the steps before made. Nothing is named twice;
 // what no rank has is left out.
-std::vector<Held> held_in(const Program& program, State state);
-// The same of what must be there before the next step can begin.
-std::vector<Held> needed_in(const Program& program, State state);
+std::vector<Holding> held_in(const Program& program, State state);
+// What must be where before the next step can begin; nothing is named twice.
+std::vector<Holding> needed_in(const Program& program, State state);
 
 // Whether members of a slice keep back what compression loses, and whether its owner does: of an
 // average only a cast loses something; what top-k contributions add up to leaves whole.

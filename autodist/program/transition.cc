@@ -20,13 +20,13 @@ namespace {
 // Elements in a row that the same ranks have.
 struct Interval {
   Stretch stretch;
-  const std::vector<Rank>* ranks = nullptr;  // of a Held, which outlives it
+  const std::vector<Rank>* ranks = nullptr;  // of a Holding, which outlives it
 };
 using Intervals = std::map<ir::VariableId, std::vector<Interval>>;  // ascending, none overlaps
 
-Intervals intervals_of(const std::vector<Held>& all) {
+Intervals intervals_of(const std::vector<Holding>& all) {
   Intervals intervals;
-  for (const Held& held : all) {
+  for (const Holding& held : all) {
     for (const Stretch& each : held.stretches) {
       intervals[held.variable].push_back({each, &held.ranks});
     }
@@ -69,8 +69,8 @@ void add_moves(const Program& program, const Stretch& stretch, const std::vector
 }
 
 // What `needed` has and `held` has not at the same ranks. What no rank holds begins anew.
-void add_moves(const Program& program, State state, const std::vector<Held>& held,
-               const std::vector<Held>& needed, std::vector<Move>& all) {
+void add_moves(const Program& program, State state, const std::vector<Holding>& held,
+               const std::vector<Holding>& needed, std::vector<Move>& all) {
   const Intervals there = intervals_of(held);
   for (const auto& [variable, wanted] : intervals_of(needed)) {
     const auto found = there.find(variable);
@@ -104,7 +104,7 @@ std::vector<Seconds> first_uses(const Program& program) {
 
 std::vector<ir::VariableId> variables_with(const Program& program, State state) {
   std::vector<ir::VariableId> variables;
-  for (const Held& each : held_in(program, state)) variables.push_back(each.variable);
+  for (const Holding& each : held_in(program, state)) variables.push_back(each.variable);
   sort_unique(variables);
   return variables;
 }
@@ -147,7 +147,7 @@ void add(const std::vector<Stretch>& stretches, const AtRank& where, Coverage& c
 Coverage coverage_of(const Program& program, bool needed) {
   Coverage coverage;
   for (const State state : kStates) {
-    for (const Held& each : needed ? needed_in(program, state) : held_in(program, state)) {
+    for (const Holding& each : needed ? needed_in(program, state) : held_in(program, state)) {
       for (const Rank rank : each.ranks) {
         add(each.stretches, {state, each.variable, rank}, coverage);
       }
@@ -205,7 +205,7 @@ Transition transition(const Program& from, const Program& to) {
 
 Transition gathering(const Program& program, State state, Rank to) {
   Transition transition;
-  for (const Held& each : held_in(program, state)) {
+  for (const Holding& each : held_in(program, state)) {
     if (std::binary_search(each.ranks.begin(), each.ranks.end(), to)) continue;
     transition.moves.push_back({state, each.variable, each.ranks.front(), to, each.stretches});
   }
@@ -240,7 +240,15 @@ void verify(const Transition& transition, const Program& from, const Program& to
   }
 }
 
-std::string to_text(const Transition& transition, const Program& program) {
+std::map<std::pair<Rank, Rank>, Bytes> bytes_between(const Transition& transition,
+                                                     const BytesOfMove& bytes_of) {
+  std::map<std::pair<Rank, Rank>, Bytes> bytes;
+  for (const Move& move : transition.moves) bytes[{move.from, move.to}] += bytes_of(move);
+  return bytes;
+}
+
+std::string to_text(const Transition& transition, const Program& program,
+                    const BytesOfMove& bytes_of) {
   const ir::Graph& graph = *program.graph;
   std::string text;
   for (const Move& move : transition.moves) {
@@ -252,6 +260,10 @@ std::string to_text(const Transition& transition, const Program& program) {
   }
   for (const ir::VariableId each : transition.forgotten) {
     text += fmt::format("drops what is owed of {}\n", graph.variable(each).name);
+  }
+  if (!bytes_of) return text;
+  for (const auto& [between, bytes] : bytes_between(transition, bytes_of)) {
+    text += fmt::format("{} -> {}: {}\n", between.first, between.second, to_string(bytes));
   }
   return text;
 }

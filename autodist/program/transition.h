@@ -7,9 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "autodist/base/units.h"
 #include "autodist/program/program.h"
 #include "autodist/program/state.h"
 
@@ -24,6 +28,9 @@ struct Move {
   std::vector<Stretch> stretches;  // ascending, with gaps between them
 };
 std::int64_t element_count(const Move& move);
+// How many bytes a move is. What an update rule keeps of an element exec alone knows
+// (exec/state_bytes.h).
+using BytesOfMove = std::function<Bytes(const Move& move)>;
 
 struct Transition {
   std::vector<Move> moves;  // what the first gates wait for comes first
@@ -43,7 +50,13 @@ Transition gathering(const Program& program, State state, Rank to);
 // rank that has it; or from a rank that has it not.
 void verify(const Transition& transition, const Program& from, const Program& to);
 
-// A line per move: "rule fc1.weight 0 -> 1: [0, 20) [40, 60)"; behind them what is dropped.
-std::string to_text(const Transition& transition, const Program& program);
+// What each pair of ranks has to move, from the first to the second.
+std::map<std::pair<Rank, Rank>, Bytes> bytes_between(const Transition& transition,
+                                                     const BytesOfMove& bytes_of);
+
+// A line per move: "rule fc1.weight 0 -> 1: [0, 20) [40, 60)"; behind them what is dropped, and
+// where bytes_of is not empty, a line per pair of ranks: "0 -> 1: 320 B".
+std::string to_text(const Transition& transition, const Program& program,
+                    const BytesOfMove& bytes_of = {});
 
 }  // namespace autodist::program

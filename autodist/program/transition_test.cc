@@ -158,6 +158,20 @@ TEST(Transition, WhatCompressionOwesStaysOrIsNamedWhereItHasNoPlace) {
   EXPECT_EQ(to_text(moved, from), "owed_average wide 0 -> 1: [0, 12)\n");
 }
 
+TEST(Transition, SaysHowManyBytesGoFromRankToRank) {
+  const auto bytes_of = [](const Move& move) { return Bytes(4 * element_count(move)); };
+  const Program from = job(0, {0, 1, 2});
+  EXPECT_EQ(to_text(transition(from, job(1, {0, 1, 2})), from, bytes_of),
+            "rule wide 0 -> 1: [3, 6) [9, 12)\n"
+            "rule wide 1 -> 0: [12, 15) [18, 21)\n"
+            "0 -> 1: 24 B\n"
+            "1 -> 0: 24 B\n");
+  const auto moved = bytes_between(transition(from, job(0, {0, 2, 1})), bytes_of);
+  EXPECT_EQ(moved.size(), 2U);
+  EXPECT_EQ(moved.at({Rank(1), Rank(2)}), Bytes(48));
+  EXPECT_EQ(moved.at({Rank(2), Rank(1)}), Bytes(20));
+}
+
 TEST(Transition, IsNotBetweenJobsOfOtherRanksOrStages) {
   const Program from = job(0, {0, 1, 2});
   Program moved = from;
@@ -206,7 +220,7 @@ TEST(Gathering, BringsToOneRankWhatOthersHave) {
   EXPECT_TRUE(gathering(job(0, {2, 2, 2}, kEveryRank), State::kRule, Rank(0)).moves.empty());
 }
 
-TEST(Holders, OfASliceFollowFromItsExchange) {
+TEST(Holders, TheExchangeSaysWhichRanksHoldASlicesState) {
   const auto of = [](const Slices& exchange, State state) {
     return holders_of(job(0, {1, 1, 1}, exchange).slices.front(), state);
   };

@@ -13,7 +13,7 @@ std::vector<std::string> names_of(const AlikeRows& rows) {
 
 using Names = std::vector<std::string>;
 
-TEST(AlikeRows, OfNamesThatDifferInNumbersAreOne) {
+TEST(AlikeRows, NamesThatDifferInNumbersShareARow) {
   AlikeRows rows(9);
   for (const char* name : {"a.0.w", "a.0.b", "a.1.w", "head", "a.1.b", "a.2.w"}) {
     rows.add(name, {name[4] == 'b' ? "small" : "large"});
@@ -22,14 +22,14 @@ TEST(AlikeRows, OfNamesThatDifferInNumbersAreOne) {
   EXPECT_EQ(rows.hidden(), 0U);
 }
 
-TEST(AlikeRows, OfOtherCellsStayApart) {
+TEST(AlikeRows, RowsWithOtherCellsStayApart) {
   AlikeRows rows(9);
   rows.add("a.0", {"PS"});
   rows.add("a.1", {"ring"});
   EXPECT_EQ(names_of(rows), (Names{"a.0", "a.1"}));
 }
 
-TEST(AlikeRows, NumbersAreNotListedWhereTheyAreManyOrNotAllThatCanBeMadeOfThem) {
+TEST(AlikeRows, LongOrIncompleteListsOfNumbersBecomeAStar) {
   AlikeRows many(9);
   for (int i = 0; i < 5; ++i) many.add("a." + std::to_string(i), {});
   EXPECT_EQ(names_of(many), Names{"a.* ×5"});

@@ -49,7 +49,7 @@ std::string not_reproducible(const program::Program& program);
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
                        std::size_t most, std::size_t columns);
 
-// These facts as one JSON object, units in the names.
+// The facts of plan_table() as one JSON object, units in the names.
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
                                  const program::Program& program);
 

@@ -28,9 +28,7 @@ std::string synchronizer_words(const strategy::Synchronizer& synchronizer) {
   const std::string compressed =
       compression.codec == program::Codec::kNone ? "" : ", " + program::to_string(compression);
   if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&synchronizer)) {
-    return "PS at " + ps->reduction_destination + (ps->sync ? "" : ", asynchronous") +
-           (ps->staleness == 0 ? "" : fmt::format(", staleness {}", ps->staleness)) +
-           (ps->delivery == program::Delivery{} ? "" : ", results asked for") + compressed;
+    return "PS at " + ps->reduction_destination + strategy::words_of(*ps) + compressed;
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
     const bool at_owner = strategy::updates_at_owner(synchronizer);

@@ -16,7 +16,7 @@ std::string describe(const strategy::NodeConfig& node);
 // lines of their own.
 std::string strategy_table(const strategy::Strategy& strategy);
 
-// These facts as one JSON object, units in the names.
+// The facts of strategy_table() as one JSON object, units in the names.
 std::string strategy_json(const strategy::Strategy& strategy);
 
 }  // namespace autodist::report

@@ -387,7 +387,7 @@ class Bounding {
     const Rules& slice = rules(s);
     if (!slice.route.is_direct()) return round_trip_by_stops(s);
     double longest = costs.sum_seconds + costs.update_seconds;
-    if (costs.by_rows) return 0;
+    if (!costs.sums_all) return 0;
     const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner.value]];
     for (program::Rank member : *slice.members) {
       const NodeTable& node = tables_.nodes[tables_.node_of_rank[member.value]];
@@ -405,12 +405,7 @@ class Bounding {
 
   // What must be summed: rows count as often as a step touches them.
   [[nodiscard]] double needed_bytes(std::uint32_t variable) const {
-    const protocol::Job::Variable& rules = tables_.job.variables[variable];
-    if (!rules.trained) return 0;
-    if (!rules.slices.empty() && tables_.slices[rules.slices.front().value].by_rows) {
-      return static_cast<double>(tables_.variables[variable].staged);
-    }
-    return static_cast<double>(ir::bytes_of(*program_.graph, ir::VariableId(variable)).value);
+    return static_cast<double>(tables_.variables[variable].gradient);
   }
   [[nodiscard]] double needed_bytes() const {
     double sum = 0;

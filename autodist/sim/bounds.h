@@ -26,8 +26,8 @@ struct Bounds {
   // same graph, batch and cluster, whatever the owners, and whether gradients travel whole or as
   // factors. Of a placed graph: its ops spread evenly over the stages.
   Seconds problem;
-  // The same where gradients travel whole: the largest of compute, `traffic` and the chain with an
-  // owner chosen best.
+  // The problem's bound where gradients travel whole: the largest of compute, `traffic` (what cards
+  // carry) and the chain with an owner chosen best.
   Seconds whole;
   Seconds traffic;
 };

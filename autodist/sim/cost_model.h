@@ -92,8 +92,8 @@ struct CostModel {
   }
 };
 
-// The same with an engine, and a library, that take several times as long for everything but the
-// bytes on a wire: what a plan takes where threads wait for cores that compute. How much longer
+// `costs` with an engine, and a library, that take several times as long for everything but bytes
+// on a wire: what a plan takes where threads wait for cores that compute. How much longer
 // that is the model does not know; which plan suffers least it does.
 CostModel with_slow_engine(CostModel costs);
 

@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::int64_t kGeneratorState = 5056;  // bytes of libtorch's for CPUs
 
-bool is_product(const program::Slice& slice) {
-  return contribution_form(slice.exchange).layout == program::Layout::kMatrices;
-}
-
 // Every member multiplies what each of them sent.
 double multiply_seconds(const program::Program& program, const program::Slice& slice,
                         const CostModel& costs) {
@@ -49,14 +45,14 @@ void JobTables::add_slices(const program::Program& program, const CostModel& cos
     const program::Slice& slice = program.slices[i];
     SliceTable& table = slices[i];
     const program::Loads loads = loads_of(program, slice, costs.batch * costs.micro_batches);
-    const bool multiplies = is_product(slice);
+    const bool multiplies = sums_products(slice.exchange);
     table.needed = slice.needed.value;
     table.contribution = loads.contribution.value;
     table.result = loads.result.value;
     table.asked = loads.asked.value;
     table.fetched = loads.fetched.value;
     table.encoded = static_cast<double>(loads.decoded.value);
-    table.by_rows = contribution_form(slice.exchange).layout == program::Layout::kRows;
+    table.sums_all = sums_all_elements(slice.exchange);
     table.merges = static_cast<double>(slice.members.size()) / static_cast<double>(loads.together);
     const auto whole = static_cast<double>(loads.summed.value);
     const auto contributions = static_cast<double>(loads.together);
@@ -84,19 +80,26 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
     ++computing;
   const double staging = costs.device(program::Rank(computing)).staging_bytes_per_s;
   const double updating = update_bytes_per_s(costs, program);
+  const auto of_slice = [&](program::SliceId id) {
+    const SliceTable& table = slices[id.value];
+    program::Loads loads;
+    loads.contribution = Bytes{table.contribution};
+    loads.result = Bytes{table.result};
+    loads.fetched = Bytes{table.fetched};
+    return loads;
+  };
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     const ir::VariableId id(i);
     const program::VariablePlan& plan = program.variables[i];
     VariableTable& table = variables[i];
     if (plan.collective) table.collective = plan.collective->value;
-    const program::Exchange exchange = program.exchange(id);
-    const program::Layout layout = contribution_form(exchange).layout;
-    table.fetched = !keeps_whole_copies(exchange);
+    table.fetched = !keeps_whole_copies(program.exchange(id));
+    const program::VariableLoads loads = loads_of(program, id, of_slice);
     const auto bytes = static_cast<double>(ir::bytes_of(*program.graph, id).value);
     const double weight = update_weight(program.graph->variable(id).update);
-    if (job.variables[i].trained) table.staged = static_cast<std::int64_t>(bytes);
-    if (layout == program::Layout::kMatrices) {
-      table.staged = slices[plan.slices.front().value].contribution;
+    if (job.variables[i].trained) {
+      table.gradient = loads.gradient.value;
+      table.staged = loads.staged.value;
     }
     table.update_seconds = seconds_for(bytes * weight, updating);
     if (plan.slices.empty()) continue;
@@ -104,19 +107,9 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
     for (program::SliceId slice : plan.slices) {
       table.needed = std::min(table.needed, slices[slice.value].needed);
     }
-    double copied = bytes;
-    if (layout == program::Layout::kRows || table.fetched) {
-      copied = 0;
-      double fetched = 0;
-      double contributed = 0;
-      for (program::SliceId slice : plan.slices) {
-        copied += static_cast<double>(slices[slice.value].result);
-        fetched += static_cast<double>(slices[slice.value].fetched);
-        contributed += static_cast<double>(slices[slice.value].contribution);
-      }
-      table.rows_seconds = seconds_for(fetched, engine.install_bytes_per_s);
-      if (layout == program::Layout::kRows) table.staged = static_cast<std::int64_t>(contributed);
-    }
+    const auto copied = static_cast<double>(loads.installed.value);
+    table.rows_seconds =
+        seconds_for(static_cast<double>(loads.fetched.value), engine.install_bytes_per_s);
     table.install_seconds = job.variables[i].updates_here
                                 ? table.update_seconds
                                 : seconds_for(copied, engine.install_bytes_per_s);

@@ -53,17 +53,18 @@ struct SliceTable {
   double sum_seconds = 0;         // of one, where all of its contributions meet
   double sum_one = 0;             // of one contribution, where some of them meet on the way
   double update_seconds = 0;      // 0 where every rank updates
-  bool by_rows = false;           // only rows that the step touched travel
+  bool sums_all = true;           // else only rows that the step touched
 };
 
 struct VariableTable {
   std::uint32_t collective = protocol::kNone;
-  bool fetched = false;  // its rows are
+  bool fetched = false;  // its rows are, or the results that ranks ask for
   double needed = 0;
   double install_seconds = 0;  // of one version, copy or update, and back to the device
   double update_seconds = 0;   // where no slice carries it
   double rows_seconds = 0;     // putting fetched rows in place
-  std::int64_t staged = 0;     // bytes of the gradient on the device
+  std::int64_t gradient = 0;   // bytes, as the step makes it; 0: it is not trained
+  std::int64_t staged = 0;     // bytes of it that leave the device
 };
 
 struct CollectiveTable {

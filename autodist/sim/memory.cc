@@ -23,15 +23,7 @@ struct Common {
 };
 
 Bytes gradient_of(const program::Program& program, ir::VariableId id, const CostModel& costs) {
-  if (contribution_form(program.exchange(id)).layout != program::Layout::kRows) {
-    return ir::bytes_of(*program.graph, id);
-  }
-  Bytes bytes;
-  for (const program::SliceId slice : program.plan(id).slices) {
-    bytes +=
-        loads_of(program, program.slice(slice), costs.batch * costs.micro_batches).contribution;
-  }
-  return bytes;
+  return loads_of(program, id, costs.batch * costs.micro_batches).gradient;
 }
 
 // Of results that an op makes, by stage: whose activations they are.

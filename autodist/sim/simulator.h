@@ -75,7 +75,7 @@ struct Simulation {
 Simulation simulate(const program::Program& program, const cluster::Cluster& cluster,
                     const CostModel& costs, const SimulationOptions& options = {});
 
-// The same job with a barrier before every step's first op: no variable may be read before all have
+// `program` with a barrier before every step's first op: no variable may be read before all have
 // their new version. What PyTorch's and TensorFlow's own loops do.
 program::Program with_barrier(program::Program program);
 

@@ -13,7 +13,7 @@ auto figures(const NodeTable& node) {
 
 auto figures(const SliceTable& slice) {
   return std::tie(slice.needed, slice.contribution, slice.result, slice.asked, slice.fetched,
-                  slice.sum_seconds, slice.sum_one, slice.update_seconds, slice.by_rows);
+                  slice.sum_seconds, slice.sum_one, slice.update_seconds, slice.sums_all);
 }
 
 auto rules(const protocol::Job::Slice& slice) {

@@ -44,6 +44,13 @@ bool updates_at_owner(const Synchronizer& synchronizer) {
   return all_reduce == nullptr || all_reduce->update_at == program::UpdateAt::kOwner;
 }
 
+std::string words_of(const PsSynchronizer& ps) {
+  std::string words = ps.sync ? "" : ", asynchronous";
+  if (ps.staleness != 0) words += fmt::format(", staleness {}", ps.staleness);
+  if (ps.delivery == program::Delivery::kAsked) words += ", results asked for";
+  return words;
+}
+
 program::Compression compression_of(const Synchronizer& synchronizer) {
   if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
   const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);

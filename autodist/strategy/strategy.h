@@ -81,6 +81,9 @@ program::Compression compression_of(const Synchronizer& synchronizer);
 bool sums_factors(const Synchronizer& synchronizer);
 // Whether the update rule runs where contributions are summed.
 bool updates_at_owner(const Synchronizer& synchronizer);
+// What a report adds to a server's place: ", asynchronous", ", staleness 2, results asked for"; ""
+// of a server whose members wait for every step's results, which it pushes.
+std::string words_of(const PsSynchronizer& ps);
 
 // One variable, or one shard of it.
 struct NodeConfig {
@@ -199,7 +202,7 @@ void check_is_of(const Strategy& strategy, const ir::Graph& graph, const std::st
 void check(const Strategy& strategy, const ir::Graph& graph, const cluster::Cluster& cluster,
            const std::string& where);
 
-// The same on other machines: devices of an address that is a key of `machines` are those of the
+// `strategy` on other machines: devices of an address that is a key of `machines` are those of the
 // value. Fits a cluster where those machines have the same devices.
 Strategy on_machines(Strategy strategy, const std::map<std::string, std::string>& machines);
 

@@ -220,7 +220,7 @@ RankTimes mean_of(const std::vector<RankTimes>& ranks) {
   return mean;
 }
 
-// As the page writes times everywhere; a terminal's "us" is what every font has.
+// A time as the page writes it everywhere; a terminal's "us" is what every font has.
 std::string shown(Seconds time) {
   std::string text = to_string(time);
   if (text.ends_with(" us")) text.replace(text.size() - 2, 2, "µs");

@@ -90,8 +90,8 @@ Traffic traffic_of(const program::Program& program) {
     traffic.owned[slice.owner.value] += bytes;
     const program::Exchange exchange = slice.exchange;
     if (!makes_parameters(exchange)) traffic.every_rank += bytes;
-    if (contribution_form(exchange).layout == program::Layout::kRows) traffic.rows += bytes;
-    if (route_of(exchange) != program::Route{}) traffic.routed += bytes;
+    if (!sums_all_elements(exchange)) traffic.rows += bytes;
+    if (is_passed_on(exchange)) traffic.routed += bytes;
     traffic.messages += 2 * (static_cast<double>(slice.members.size()) - 1);
   }
   for (const program::Collective& collective : program.collectives) {

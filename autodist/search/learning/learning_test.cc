@@ -49,7 +49,7 @@ std::vector<double> simulated(const std::vector<Sample>& of) {
   return scores;
 }
 
-TEST(Pairs, OfOneCellThatAreNotAlikeCount) {
+TEST(Pairs, OnlyPlansOfOneCellWithUnlikeTimesMakeAPair) {
   std::vector<Sample> of(4);
   of[0].measured = 1;
   of[1].measured = 2;
@@ -72,7 +72,7 @@ TEST(Residual, LearnsWhatTheSimulatorDoesNotSeeAndCarriesItOver) {
   EXPECT_GT(after, 0.95);
 }
 
-TEST(Residual, OfAPerfectSimulatorChangesNoOrder) {
+TEST(Residual, TrainedOnAPerfectSimulatorItChangesNoOrder) {
   std::vector<Sample> perfect = samples(2, 40, 3);
   for (Sample& sample : perfect) sample.simulated = sample.measured;
   const Residual residual = Residual::fit(perfect);
@@ -86,7 +86,7 @@ TEST(Residual, WithoutSamplesIsTheSimulator) {
   EXPECT_EQ(residual.bias({}), 1.0);
 }
 
-TEST(Residual, IsTheSameBitsFromFileAndFromTheSameSamples) {
+TEST(Residual, AFileAndEqualSamplesGiveEqualBits) {
   const std::vector<Sample> of = samples(2, 30, 5);
   const Residual residual = Residual::fit(of);
   EXPECT_EQ(residual.to_json(), Residual::fit(of).to_json());
@@ -95,7 +95,7 @@ TEST(Residual, IsTheSameBitsFromFileAndFromTheSameSamples) {
   EXPECT_EQ(again.samples(), 60U);
 }
 
-TEST(Residual, BiasIsWhatAStepTakesOverWhatIsExpected) {
+TEST(Residual, BiasIsTheRatioOfMeasuredToExpectedTime) {
   std::vector<Sample> of = samples(1, 40, 9);
   const Residual residual = Residual::fit(of);
   for (Sample& sample : of) {
@@ -144,7 +144,7 @@ TEST(Evaluation, TestsOnPlansThatAreNotTrainedOn) {
   }
 }
 
-TEST(Features, ArePaperTwelveByHand) {
+TEST(Features, AutoSyncsTwelveAreThoseComputedByHand) {
   const auto graph = layers({100}, 1e-3);  // 40,000 bytes
   const cluster::Cluster cluster = machines({1, 1});
   strategy::Strategy strategy = build_strategy("PS", *graph, cluster);

@@ -28,7 +28,8 @@ class Residual {
   // The simulated time times what was learned for plans like this one: for comparing plans of one
   // graph on one cluster. Above 0. By one thread at a time.
   [[nodiscard]] Seconds correct(const std::vector<double>& features, Seconds simulated) const;
-  // The same times the median of measured over corrected among `samples`: what a step will take.
+  // The median of measured over corrected time among `samples`; correct() times this is what a step
+  // will take.
   [[nodiscard]] double bias(const std::vector<Sample>& samples) const;
 
   // Measured plans that it was trained on.

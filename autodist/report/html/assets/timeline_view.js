@@ -291,7 +291,7 @@ class TimelineView {
     return this.chosen;
   }
 
-  // The same place in time on the next track, up or down.
+  // The row of the next track, up or down, at the chosen row's place in time.
   beside(direction) {
     if (this.chosen < 0) return this.neighbour(1);
     const tracks = this.lines.filter((line) => line.track);
