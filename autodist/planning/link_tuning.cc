@@ -13,9 +13,11 @@ constexpr Bytes kSmallestSlice{64 << 10};
 constexpr Bytes kSmallestOfFew{16 << 10};  // where little is exchanged
 constexpr Bytes kLargestSlice{1 << 20};
 constexpr Bytes kLargestWindow{16 << 20};
-// Until a thread that has something to receive gets a core on which another one computes, which
-// offers it once a millisecond (docs/decisions/179), and the same again for the answer.
-constexpr Seconds kTurnAround{0.003};
+// Until a thread that has something to receive gets a core on which another one computes, and the
+// same again for the answer. That one offers its core once a millisecond, between two ops
+// (docs/decisions/179); ops of models that exchange much take longer than that.
+constexpr Seconds kTurnAround{0.006};
+constexpr Seconds kTurnAroundOfFew{0.003};  // where little is exchanged
 constexpr Seconds kMessageCost{70e-6};  // at both ends, where nobody has measured it
 
 constexpr double kShortestRound = 1e-6;  // seconds
@@ -48,7 +50,8 @@ LinkTuning tune(const comm::LinkFigures& figures, Bytes exchanged) {
   tuning.slice = std::min(power_of_two(free / kCostOfWire, kSmallestSlice, kLargestSlice),
                           power_of_two(std::sqrt(static_cast<double>(exchanged.value) * free / 2),
                                        kSmallestOfFew, kLargestSlice));
-  tuning.window = power_of_two(rate * (figures.round_trip + kTurnAround).value,
+  const Seconds turn_around = tuning.slice < kSmallestSlice ? kTurnAroundOfFew : kTurnAround;
+  tuning.window = power_of_two(rate * (figures.round_trip + turn_around).value,
                                tuning.slice + tuning.slice, kLargestWindow);
   return tuning;
 }
@@ -69,6 +72,14 @@ void tune_to(const std::optional<comm::LinkFigures>& figures, const ir::Graph& g
   const LinkTuning tuning = tune(*figures, exchanged_bytes(graph));
   options.slice_bytes = tuning.slice;
   options.window = tuning.window;
+}
+
+passes::Options declared_options(const cluster::Cluster& cluster, const ir::Graph& graph,
+                                 bool cpu_only) {
+  passes::Options options;
+  options.cpu_only = cpu_only;
+  tune_to(declared_links(cluster), graph, options);
+  return options;
 }
 
 void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,

@@ -16,8 +16,8 @@ constexpr Bytes kMuch{1 << 30};
 TEST(LinkTuning, SlicesGrowWithTheRateAndWithWhatAMessageCosts) {
   const Seconds cost{60e-6};
   EXPECT_EQ(tune(link(50e6, cost), kMuch), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
-  EXPECT_EQ(tune(link(250e6, cost), kMuch), (LinkTuning{Bytes{64 << 10}, Bytes{128 << 10}}));
-  EXPECT_EQ(tune(link(1e9, cost), kMuch), (LinkTuning{Bytes{256 << 10}, Bytes{512 << 10}}));
+  EXPECT_EQ(tune(link(250e6, cost), kMuch), (LinkTuning{Bytes{64 << 10}, Bytes{256 << 10}}));
+  EXPECT_EQ(tune(link(1e9, cost), kMuch), (LinkTuning{Bytes{256 << 10}, Bytes{1 << 20}}));
   EXPECT_EQ(tune(link(1e9, cost * 2), kMuch).slice, Bytes{512 << 10});
 }
 
