@@ -16,16 +16,16 @@ STEPS = 300  # seconds' worth: a loaded machine may be late to kill
 
 
 class Training:
-    """`autodist train`, its words in files."""
+    """`autodist train`, its words in files; or `autodist` with the words `under`, which start that."""
 
     def __init__(self, autodist, folder, *more, ranks=2, steps=STEPS, builder="PS", model="digits",
-                 every=10, batch=64, optimizer="adam:lr=1e-3", environment=None):
+                 every=10, batch=64, optimizer="adam:lr=1e-3", environment=None, under=()):
         self.saved = folder / "saved"
         self.log = folder / "log.jsonl"
         self.said_in = folder / "stderr"
         saves = ["--checkpoint-every", every] if "--save" in more else []
         chooses = [] if "--strategy" in more else ["--builder", builder]
-        words = ["train", model, "--cluster", f"local:{ranks}", *chooses, "--batch", batch, "--steps", steps, *saves,
+        words = [*under, "train", model, "--cluster", f"local:{ranks}", *chooses, "--batch", batch, "--steps", steps, *saves,
                  "--log", self.log, "--optimizer", optimizer, *more]
         with open(self.said_in, "w", encoding="utf-8") as said:
             self.process = subprocess.Popen([autodist, *(str(each) for each in words)], stdout=subprocess.PIPE,

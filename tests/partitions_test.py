@@ -98,15 +98,17 @@ def a_short_one_changes_nothing(autodist, machines, environment, folder, wanted)
     print("a partition that is shorter than the limit: the job waits, the same bytes")
 
 
-def those_apart_end_by_themselves(autodist, machines, environment, folder, wanted, how):
-    job = Job(autodist, machines[:3], environment, folder, "--restarts", 9)
+def those_apart_end_by_themselves(autodist, machines, environment, folder, wanted, away, how, *more, starts=1):
+    """That the others are away is noticed at so many starts."""
+    job = Job(autodist, machines[:3], environment, folder, "--restarts", 9, *more)
     job.until(lambda: job.steps() > 50)
     with how:
-        job.until(lambda: "starting again" in job.said())
-        job.until(lambda: not ranks_of(machines[2]))  # while nobody can tell it to
+        job.until(lambda: job.said().count("starting again") >= starts)
+        job.until(lambda: not any(ranks_of(machine) for machine in away))  # while nobody can tell them to
     assert job.ended() == wanted, job.said()
     again = re.search(r"training again (.*) after the loss was noticed", job.said())
-    assert again and not ranks_of(machines[2]), job.said()
+    assert again and not any(ranks_of(machine) for machine in away), job.said()
+    assert "the job goes on without" not in job.said(), job.said()
     print(f"{folder.name}: those apart end by themselves; healed, training again {again[1]} after the loss was noticed, "
           "the same bytes")
 
@@ -165,8 +167,13 @@ def main(autodist):
             job = [pathlib.Path(autodist).resolve(), machines, environment]
             wanted = Job(job[0], machines[:3], environment, folder / "clean").ended()
             a_short_one_changes_nothing(*job, folder / "short", wanted)
-            those_apart_end_by_themselves(*job, folder / "two and one", wanted, apart(machines, machines[2:3]))
-            those_apart_end_by_themselves(*job, folder / "one way", wanted, muted(machines[2]))
+            those_apart_end_by_themselves(*job, folder / "two and one", wanted, machines[2:3],
+                                          apart(machines, machines[2:3]))
+            those_apart_end_by_themselves(*job, folder / "one way", wanted, machines[2:3], muted(machines[2]))
+            # The arbiter is in the minority: it takes itself for the one without a network, and neither goes on alone,
+            # though one rank were enough, nor do the two that reach each other.
+            those_apart_end_by_themselves(*job, folder / "one and two", wanted, machines[1:3],
+                                          apart(machines, machines[1:3]), "--min-ranks", 1, starts=4)
             the_arbiters_side_goes_on(*job, folder / "half")
             for seconds in (SILENCE / 4, 2 * SILENCE):
                 chaos_cuts_machines_off(*job, folder / f"chaos {seconds:g}", wanted, seconds)

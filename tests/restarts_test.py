@@ -6,7 +6,9 @@ Ranks, the chief among them, are killed with SIGKILL while `autodist train` trai
 those of a job that lost nothing. Whoever cannot get on gives up and says so; nothing is left behind.
 """
 
+import contextlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -44,6 +46,7 @@ def killed_ranks_change_nothing(autodist, folder):
             job.until(lambda: job.said().count("training again") == 3)
         got = json.loads(job.ended(0))
         assert plan.read_bytes() == first, builder
+        assert "was done again" not in job.said() and "now computes on" not in job.said(), job.said()
         times = re.findall(r"training again (\S+ \S+) after the loss", job.said())
         assert len(times) == (3 if builder == "PS" else 2), job.said()
         in_report = re.search(r'"losses":\[(.*?)\]', (place / "report.html").read_text())[1]
@@ -110,6 +113,50 @@ def a_signal_while_it_starts_again_keeps_it(autodist, folder):
     assert begun and newest >= int(begun[1]), (newest, job.said())
     assert "nothing was trained or saved" not in job.said(), job.said()
     print(f"a signal while it starts again: step {newest} lies where checkpoints are")
+
+
+def a_second_signal_keeps_it(autodist, folder):
+    """To a job that cannot end in order."""
+    job = Training(autodist, folder, "--save", folder / "saved", every=0, steps=1000000)
+    job.until_steps(30)
+    ranks = job.ranks()
+    os.kill(ranks[1], signal.SIGSTOP)
+    for _ in range(2):
+        job.process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)
+    job.ended(128 + signal.SIGTERM)
+    assert re.search(r"what was in memory is \S+/step-\d+", job.said()), job.said()
+    end = time.monotonic() + 10
+    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks.values()):
+        assert time.monotonic() < end, ranks
+        time.sleep(0.05)
+    print("a second signal ends all ranks, and what was in memory lies where checkpoints are")
+
+
+def cores_of_group():
+    """That the control group has, of version 2."""
+    with contextlib.suppress(OSError, ValueError):  # there is none, or "max"
+        quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        return float(quota) / float(period)
+    return math.inf
+
+
+def a_start_with_other_threads_says_so(autodist, folder):
+    """Where the cores that a rank may run on are others than in the start before."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if min(len(allowed), cores_of_group()) < 2 or "OMP_NUM_THREADS" in os.environ:
+        print("SKIPPED in part: a rank has one thread here in any case")
+        return
+    job = Training(autodist, folder, ranks=1, steps=1000000)
+    job.until_steps(10)
+    os.sched_setaffinity(job.process.pid, allowed[:1])
+    job.kill(0)
+    job.until(lambda: "training again" in job.said())
+    told = re.findall(r"rank 0 now computes on .* with 1 thread in place of .* with \d+ threads: results may", job.said())
+    assert len(told) == 1, job.said()
+    job.process.send_signal(signal.SIGTERM)
+    job.ended(0)
+    print("a start with fewer threads says so")
 
 
 def without_both_it_begins_again(autodist, folder):
@@ -237,6 +284,7 @@ def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
         for part in (killed_ranks_change_nothing, without_checkpoints_it_goes_on_from_memory,
                      what_memory_has_is_saved_in_the_end, a_signal_while_it_starts_again_keeps_it,
+                     a_second_signal_keeps_it, a_start_with_other_threads_says_so,
                      without_both_it_begins_again, a_chief_that_is_halted_is_lost,
                      an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
                      signals_end_it_in_order, grace_is_an_end):

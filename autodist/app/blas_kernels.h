@@ -25,7 +25,8 @@ VectorUnits vector_units_of_this_cpu();
 // installed, not what libtorch computes with, does not say, or was told by the variable.
 std::string blas_kernels(const Environment& environment);
 
-// Those that the CPU can run instead of ones from before AVX; empty: `kernels` are all right.
+// Kernels that the CPU can run in the place of `kernels`, where these are from before AVX; empty:
+// `kernels` are all right.
 std::string better_kernels(const std::string& kernels, const VectorUnits& cpu);
 
 // Sets the variable in this process's environment, for programs that it turns into, where there are

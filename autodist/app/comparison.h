@@ -40,8 +40,8 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
 std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns);
 std::string comparison_json(const Comparison& comparison);
 
-// Both in one file for Perfetto: of each rank the prediction above the measurement, from the same
-// moment on.
+// Both traces in one file for Perfetto: of each rank the prediction above the measurement,
+// beginning at one moment.
 std::string side_by_side(const program::Trace& predicted, const program::Trace& measured);
 
 }  // namespace autodist::app

@@ -32,7 +32,7 @@ program::Trace steps(double length, int count, double from, int first = 0) {
   return trace;
 }
 
-TEST(Comparison, OfStepsPhasesAndVariables) {
+TEST(Comparison, ComparesStepsPhasesAndVariables) {
   const Comparison comparison = compare(steps(0.9, 4, 0), steps(1.0, 5, 100));
   EXPECT_NEAR(comparison.step.predicted.value, 0.9, 1e-9);
   EXPECT_NEAR(comparison.step.measured.value, 1.0, 1e-9);
@@ -46,7 +46,7 @@ TEST(Comparison, OfStepsPhasesAndVariables) {
 }
 
 // A long training's trace has its last steps, a prediction's its first ones.
-TEST(Comparison, OfStepsThatAreFarApart) {
+TEST(Comparison, ComparesTracesOfOtherSteps) {
   const Comparison comparison = compare(steps(0.9, 4, 0), steps(1.0, 5, 100, 995));
   EXPECT_NEAR(comparison.step.predicted.value, 0.9, 1e-9);
   EXPECT_NEAR(comparison.step.measured.value, 1.0, 1e-9);
@@ -68,7 +68,7 @@ TEST(Comparison, PutsBothIntoOneFile) {
 }
 
 // A slice that waits is an asynchronous event of its trace.
-TEST(Comparison, HasWhatWaited) {
+TEST(Comparison, CountsTimeInQueues) {
   program::Trace trace = steps(1, 2, 0);
   trace.rows.push_back(row(program::Activity::kQueue, 0, 1, 1.5, 1.75, "w"));
   const Comparison comparison = compare(trace, trace);

@@ -168,17 +168,17 @@ std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
   return text;
 }
 
-std::size_t generate_simulated(const std::string& folder, const Generation& generation,
+std::size_t generate_simulated(const std::string& folder, const SimulatedDataSet& wanted,
                                const std::function<bool()>& stop,
                                const std::function<void(const std::string&)>& done) {
-  std::vector<std::string> files = generation.clusters;
+  std::vector<std::string> files = wanted.clusters;
   if (files.empty()) {
     files = {planning::shipped_clusters() + "/autosync-a.yml",
              planning::shipped_clusters() + "/autosync-b.yml"};
   }
   std::size_t written = 0;
   std::set<std::pair<std::string, std::string>> cells;
-  for (const std::string& model : generation.models) {
+  for (const std::string& model : wanted.models) {
     const auto graph = std::make_shared<const ir::Graph>(planning::load_graph(model));
     for (const std::string& file : files) {
       planning::DataCell cell;
@@ -194,15 +194,13 @@ std::size_t generate_simulated(const std::string& folder, const Generation& gene
       planning::write_cell(folder, cell);
       std::size_t number = 0;
       for (search::Proposal& each :
-           search::propose(graph, cell.machines, {}, generation.points, generation.seed)) {
+           search::propose(graph, cell.machines, {}, wanted.points, wanted.seed)) {
         if (stop && stop()) return written;
-        passes::Options options;
-        options.verify_each = false;
         const program::Program program =
-            passes::rewrite(graph, each.strategy, cell.machines, options, each.name);
+            passes::rewrite(graph, each.strategy, cell.machines, {.verify_each = false}, each.name);
         const sim::Simulation simulation =
             sim::simulate(program, cell.machines, sim::cost_model(program, cell.machines));
-        each.strategy.id = fmt::format("s{}-{:05}", generation.seed, number++);
+        each.strategy.id = fmt::format("s{}-{:05}", wanted.seed, number++);
         planning::write_point(folder, cell, each.strategy, {simulation.step, {}});
         ++written;
       }

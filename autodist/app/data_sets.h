@@ -23,11 +23,11 @@ std::string stats_json(const std::vector<planning::DataCell>& cells,
 
 std::string evaluation_table(const std::vector<search::EvaluationRow>& rows);
 std::string evaluation_json(const std::vector<search::EvaluationRow>& rows);
-// These figures as a page, with what the columns are and the command that made it.
+// The figures of `rows` as a page, with what the columns are and the command that made it.
 std::string evaluation_page(const std::vector<search::EvaluationRow>& rows,
                             const planning::MeasuredPlans& plans, const std::string& command);
 
-struct Generation {
+struct SimulatedDataSet {
   std::vector<std::string> models{"vgg16", "bert-large", "ncf"};
   std::vector<std::string> clusters;  // files; empty: the shipped ones of AutoSync's paper
   std::size_t points = 100;           // per model and cluster
@@ -37,7 +37,7 @@ struct Generation {
 // Fills AutoSync's layout with proposed plans and their simulated times. The folders of clusters
 // are named "simulated-…". Returns the number of points. `stop` is asked before each; `done` told
 // of each model and cluster.
-std::size_t generate_simulated(const std::string& folder, const Generation& generation,
+std::size_t generate_simulated(const std::string& folder, const SimulatedDataSet& wanted,
                                const std::function<bool()>& stop,
                                const std::function<void(const std::string&)>& done);
 

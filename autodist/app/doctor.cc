@@ -26,6 +26,7 @@
 #include "autodist/base/units.h"
 #include "autodist/job/control_group.h"
 #include "autodist/job/cores.h"
+#include "autodist/job/gpus.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/open_files.h"
 #include "autodist/job/subprocess.h"
@@ -117,41 +118,55 @@ Finding threads_finding(const MachineFacts& machine, std::size_t ranks) {
   return good("threads", found);
 }
 
-// As the driver names them, in the order of their buses.
-std::vector<std::string> gpu_models() {
-  std::vector<std::string> models;
-  std::error_code error;
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
-    folders.push_back(entry.path());
-  }
-  std::sort(folders.begin(), folders.end());
-  for (const fs::path& folder : folders) {
-    const std::string line = first_line((folder / "information").string());
-    const std::size_t name = line.find_first_not_of(" \t", line.find(':') + 1);
-    if (name != std::string::npos) models.push_back(line.substr(name));
-  }
-  return models;
-}
-
 bool is_for_gpus(const MachineFacts& machine) {
   return machine.libtorch.built_for.rfind("CUDA", 0) == 0;
 }
 
-// Nothing where it cannot measure; it says on standard error why.
-std::optional<std::vector<GpuFacts>> gpus_of_libtorch(const std::string& torch_program) {
-  std::vector<GpuFacts> gpus;
-  const job::Finished measured = job::run_to_end({torch_program, "bench", "gpus", "--json"});
-  if (measured.exit_code != 0) return std::nullopt;
+// Sets `gpus` and `nccl`; leaves them where it cannot measure, and says on standard error why.
+void ask_libtorch(MachineFacts& facts) {
+  const job::Finished measured = job::run_to_end({facts.torch_program, "bench", "gpus", "--json"});
+  if (measured.exit_code != 0) return;
   const nlohmann::json answer = nlohmann::json::parse(measured.output);
+  facts.nccl = answer.at("nccl").get<bool>();
+  facts.gpus.emplace();
   for (const auto& gpu : answer.at("gpus")) {
-    gpus.push_back({gpu.at("bytes_per_second_to_it"), gpu.at("bytes_per_second_from_it"),
-                    gpu.at("bytes_per_second_both")});
+    facts.gpus->push_back({gpu.at("bytes_per_second_to_it"), gpu.at("bytes_per_second_from_it"),
+                           gpu.at("bytes_per_second_both")});
   }
-  return gpus;
 }
 
-void add_gpus(const MachineFacts& machine, std::vector<Finding>& all) {
+// The driver pins what CUDA asks for, whatever `ulimit -l` says; the limit is that of network cards
+// which read memory by themselves.
+Finding pinned_finding(const MachineFacts& machine, std::size_t ranks) {
+  constexpr std::uint64_t kOfARank = std::uint64_t{4} << 30;  // exec/rank_slices.cc
+  const std::uint64_t most = kOfARank * ranks;
+  const std::string locked =
+      machine.locked_memory == RLIM_INFINITY ? "unlimited" : size(machine.locked_memory);
+  Finding finding =
+      good("pinned memory", fmt::format("{} at most of {} free; ulimit -l {}, for NCCL over "
+                                        "InfiniBand",
+                                        size(most), size(machine.free_memory), locked));
+  if (most > machine.free_memory) {
+    finding.health = Health::kPoor;
+    finding.remedy =
+        "start fewer ranks on this machine, or stop what else runs here: what copies "
+        "use cannot be swapped out";
+  }
+  return finding;
+}
+
+Finding nccl_finding(const MachineFacts& machine) {
+  if (machine.nccl) return good("NCCL", "in this build");
+  const std::string& built_for = machine.libtorch.built_for;  // "CUDA 13.0"
+  const std::string version = built_for.substr(built_for.find(' ') + 1);
+  return {
+      "NCCL", Health::kPoor, "not in this build: programs and autodist train sum through the host",
+      fmt::format("pip install \"nvidia-cuda-crt=={0}.*\" \"nvidia-cuda-cccl=={0}.*\", and build "
+                  "again; Python brings its own",
+                  version)};
+}
+
+void add_gpus(const MachineFacts& machine, std::size_t ranks, std::vector<Finding>& all) {
   constexpr double kSlow = 5e9;  // four lanes of the third generation of PCI Express carry less
   if (!machine.gpus) {
     all.push_back({"GPUs", Health::kPoor, "libtorch could not measure them",
@@ -177,6 +192,8 @@ void add_gpus(const MachineFacts& machine, std::vector<Finding>& all) {
     }
     all.push_back(finding);
   }
+  all.push_back(pinned_finding(machine, ranks));
+  all.push_back(nccl_finding(machine));
 }
 
 // Bytes per second of `work` over `bytes`, the best of several passes.
@@ -206,11 +223,9 @@ MachineFacts machine_facts() {
   facts.curve = zmq_has("curve") != 0;
   facts.libtorch = libtorch_of_build();
   facts.torch_there = torch_version_in(facts.libtorch.folder);
-  facts.gpu_driver = first_line("/proc/driver/nvidia/version");
-  facts.gpu_models = gpu_models();
-  if (is_for_gpus(facts) && !facts.torch_program.empty()) {
-    facts.gpus = gpus_of_libtorch(facts.torch_program);
-  }
+  facts.gpu_driver = job::gpu_driver();
+  facts.gpu_models = job::gpu_models();
+  if (is_for_gpus(facts) && !facts.torch_program.empty()) ask_libtorch(facts);
   facts.blas = facts.libtorch.brings_blas() ? "in libtorch" : blas_library();
   facts.blas_kernels = blas_kernels(process_environment());
   facts.better_kernels = better_kernels(facts.blas_kernels, vector_units_of_this_cpu());
@@ -219,6 +234,7 @@ MachineFacts machine_facts() {
   facts.omp_threads = process_environment()("OMP_NUM_THREADS").value_or("");
   facts.open_files = limits_of(RLIMIT_NOFILE).rlim_max;
   facts.processes = limits_of(RLIMIT_NPROC).rlim_cur;
+  facts.locked_memory = limits_of(RLIMIT_MEMLOCK).rlim_cur;
   struct statvfs shm {};
   if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
   facts.free_memory = static_cast<std::uint64_t>(job::free_memory().value);
@@ -269,7 +285,7 @@ std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks) {
            "nothing, to train on CPUs; a build of torch for CPUs is gigabytes smaller"},
           machine.gpu_driver);
   }
-  if (is_for_gpus(machine) && !machine.gpu_driver.empty()) add_gpus(machine, all);
+  if (is_for_gpus(machine) && !machine.gpu_driver.empty()) add_gpus(machine, ranks, all);
   check(machine.ssh,
         {"ssh", Health::kPoor, "no ssh client",
          "apt-get install openssh-client, to start ranks on other machines"},
@@ -359,6 +375,19 @@ std::vector<Finding> gpu_findings(const MachineFacts& machine,
   std::vector<Finding> all;
   if (is_for_gpus(machine) && !machine.gpus) return all;
   const std::size_t found = machine.gpus ? machine.gpus->size() : 0;
+  std::size_t here = 0;
+  std::size_t listed = 0;
+  for (const NodeFacts& node : nodes) {
+    here += node.is_here ? 1 : 0;
+    listed += node.is_here ? node.gpus : 0;
+  }
+  if (here > 0 && listed == 0 && found > 0) {
+    all.push_back({"gpus", Health::kPoor,
+                   fmt::format("the cluster lists none of the {} that are here: its ranks train on "
+                               "CPUs",
+                               found),
+                   "list them with gpus: in a cluster file (docs/gpus.md)"});
+  }
   for (const NodeFacts& node : nodes) {
     if (!node.is_here || node.gpus <= found) continue;
     const std::string lists =

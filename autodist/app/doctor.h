@@ -40,6 +40,7 @@ struct MachineFacts {
   std::vector<std::string> gpu_models;        // that the driver names
   std::optional<std::vector<GpuFacts>> gpus;  // that libtorch finds; nothing: nobody asked it, or
                                               // it could not say
+  bool nccl = false;                          // autodist-torch has it; of GPUs alone
   bool ssh = false;                           // a client in PATH
   bool curve = false;                         // libzmq can encrypt
   std::string blas;          // what computes: libblas.so.3, or libtorch's own; "" for none
@@ -50,6 +51,7 @@ struct MachineFacts {
   std::string omp_threads;          // OMP_NUM_THREADS; "" where it is not set
   std::uint64_t open_files = 0;     // the hard limit, to which a job raises the soft one
   std::uint64_t processes = 0;      // the soft one
+  std::uint64_t locked_memory = 0;  // the soft one, in bytes
   std::uint64_t shared_memory = 0;  // bytes free in /dev/shm
   std::uint64_t free_memory = 0;
   bool port = false;   // one can be bound
@@ -73,7 +75,8 @@ std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 // In the order of the fields above; `ranks`: of the job on this machine.
 std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
 std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
-// Of the nodes that are here: whether there are the GPUs that their file lists.
+// Of the nodes that are here: whether there are the GPUs that their file lists, and whether it
+// lists any where there are some.
 std::vector<Finding> gpu_findings(const MachineFacts& machine, const std::vector<NodeFacts>& nodes);
 
 // What one pair of machines has between them, measured.

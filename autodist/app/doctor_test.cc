@@ -30,6 +30,8 @@ void with_gpus(MachineFacts& machine) {
   machine.torch_there = "2.14.1";
   machine.gpu_driver = "NVRM version: 580";
   machine.gpu_models = {"NVIDIA H100", "NVIDIA H100"};
+  machine.gpus = {{25e9, 24e9, 45e9}, {25e9, 24e9, 45e9}};
+  machine.nccl = true;
 }
 
 // The one finding that is not good; "" for none.
@@ -72,14 +74,14 @@ TEST(Links, AreSoundWhereTheyCarryWhatTheFileSays) {
   EXPECT_TRUE(findings(std::vector<MeasuredLink>{}, three_machines()).empty());
 }
 
-TEST(Links, ThatAreSlowerThanOthersAreNamed) {
+TEST(Links, ALinkSlowerThanTheOthersIsNamed) {
   const Finding found = only_finding(findings(three_links(930, 90), three_machines()));
   EXPECT_EQ(found.health, Health::kPoor);
   EXPECT_EQ(found.found,
             "10.0.0.2 to 10.0.0.3: 0.09 Gbit/s, round trip 300.0 us; others have 0.93 Gbit/s");
 }
 
-TEST(Links, ThatAreAllSlowerThanTheFileSaysAreSo) {
+TEST(Links, LinksThatAreAllSlowerThanDeclaredAreReported) {
   for (const Finding& found : findings(three_links(500), three_machines())) {
     EXPECT_EQ(found.health, Health::kPoor);
     EXPECT_NE(found.found.find("the file says 1 Gbit/s"), std::string::npos) << found.found;
@@ -87,14 +89,14 @@ TEST(Links, ThatAreAllSlowerThanTheFileSaysAreSo) {
   }
 }
 
-TEST(Links, FarFromTheOthersAreNamed) {
+TEST(Links, ALinkWithALongerRoundTripIsNamed) {
   std::vector<MeasuredLink> links = three_links(930);
   links[1].round_trip = Seconds(5e-3);
   EXPECT_NE(only_finding(findings(links, three_machines())).found.find("others take 300.0 us"),
             std::string::npos);
 }
 
-TEST(Links, CalibrateTheShareOfTheWorst) {
+TEST(Links, TheWorstLinkCalibratesTheGoodput) {
   const sim::Calibration calibration = link_calibration(three_links(930, 460), three_machines());
   EXPECT_NEAR(calibration.at("goodput"), 0.46, 1e-9);
   EXPECT_TRUE(link_calibration({}, three_machines()).empty());
@@ -135,7 +137,21 @@ TEST(Doctor, NamesWhatIsMissing) {
          with_gpus(m);
          m.gpus.emplace();
        }},
-      {"GPUs", Health::kPoor, [](MachineFacts& m) { with_gpus(m); }},
+      {"GPUs", Health::kPoor,
+       [](MachineFacts& m) {
+         with_gpus(m);
+         m.gpus.reset();
+       }},
+      {"pinned memory", Health::kPoor,
+       [](MachineFacts& m) {
+         with_gpus(m);
+         m.free_memory = std::uint64_t{7} << 30;
+       }},
+      {"NCCL", Health::kPoor,
+       [](MachineFacts& m) {
+         with_gpus(m);
+         m.nccl = false;
+       }},
       {"GPU copies", Health::kPoor,
        [](MachineFacts& m) {
          with_gpus(m);
@@ -193,6 +209,29 @@ TEST(Doctor, CountsTheGpusThatTheFileListsHere) {
             "the file lists GPU 1 of 10.0.0.1, and libtorch finds 0");
   machine.gpus = {{25e9, 24e9, 45e9}, {25e9, 24e9, 45e9}};
   EXPECT_TRUE(gpu_findings(machine, nodes).empty());
+}
+
+TEST(Doctor, NamesGpusThatNoFileLists) {
+  const std::vector<NodeFacts> none{{"10.0.0.1", "10.0.0.1", true, 0},
+                                    {"10.0.0.2", "10.0.0.2", false, 8}};
+  EXPECT_TRUE(gpu_findings(healthy(), none).empty());
+  MachineFacts machine = healthy();
+  with_gpus(machine);
+  EXPECT_EQ(only_finding(gpu_findings(machine, none)).found,
+            "the cluster lists none of the 2 that are here: its ranks train on CPUs");
+  EXPECT_TRUE(gpu_findings(machine, {}).empty());
+  EXPECT_TRUE(gpu_findings(machine, {{"10.0.0.2", "10.0.0.2", false, 0}}).empty());
+}
+
+TEST(Doctor, SaysWhatBringsNccl) {
+  MachineFacts machine = healthy();
+  with_gpus(machine);
+  EXPECT_EQ(only_finding(findings(machine, 2)).subject, "");
+  machine.nccl = false;
+  EXPECT_EQ(
+      only_finding(findings(machine, 2)).remedy,
+      "pip install \"nvidia-cuda-crt==13.0.*\" \"nvidia-cuda-cccl==13.0.*\", and build again; "
+      "Python brings its own");
 }
 
 }  // namespace

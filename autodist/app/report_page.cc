@@ -140,9 +140,8 @@ class Gatherer {
     } else {
       strategy::check(*page_.strategy, *page_.graph, *cluster_, page_.chosen_by);
     }
-    passes::Options options;
-    options.cpu_only = request_.cpu_only;
-    planning::tune_to(planning::declared_links(*cluster_), *page_.graph, options);
+    const passes::Options options =
+        planning::declared_options(*cluster_, *page_.graph, request_.cpu_only);
     const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
     planning::PlanPageRequest how =

@@ -5,7 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdint>
 #include <iostream>
 
@@ -15,10 +14,12 @@
 namespace autodist::app {
 namespace {
 
-constexpr std::chrono::milliseconds kLookForWish{50};
-constexpr std::chrono::milliseconds kGraceOfWish{700};  // for who looks at the flag
+constexpr Seconds kLookForWish{0.05};
+constexpr Seconds kGraceOfWish{0.7};  // for who looks at the flag
 
 std::atomic<bool> wished{false};
+std::atomic<bool> heeds_second{false};
+std::atomic<bool> wished_twice{false};
 std::atomic<int> wished_by{0};
 std::atomic<std::int64_t> wished_from{0};  // a process
 std::atomic<bool> wished_by_terminal{false};
@@ -58,7 +59,12 @@ extern "C" void on_stop_signal(int number, siginfo_t* about, void* /*context*/) 
   const std::int64_t now_ms = now_in_ms();
   if (!wished) {
     note_wish(number, *about, now_ms);
-  } else if (now_ms - wished_at_ms >= 1000) {
+  } else if (now_ms - wished_at_ms < 1000) {
+    return;
+  } else if (heeds_second && !wished_twice) {
+    note_wish(number, *about, now_ms);
+    wished_twice = true;
+  } else {
     ::signal(number, SIG_DFL);
     ::raise(number);
   }
@@ -79,6 +85,11 @@ const std::atomic<bool>& watch_stop_signals(bool user_signal) {
   return wished;
 }
 
+const std::atomic<bool>& watch_second_stop_signal() {
+  heeds_second = true;
+  return wished_twice;
+}
+
 std::string stop_signal() {
   const char* name = ::sigabbrev_np(wished_by);
   return name == nullptr ? "a signal" : std::string("SIG") + name;
@@ -87,6 +98,10 @@ std::string stop_signal() {
 int stop_signal_number() { return wished_by; }
 
 bool stop_signal_is_the_terminals() { return wished_by_terminal; }
+
+bool stop_signal_is_the_starters(const Environment& environment) {
+  return environment("AUTODIST_RANK").has_value() && wished_from == ::getppid();
+}
 
 void end_at_second_signal(int number) {
   struct sigaction action {};
@@ -125,7 +140,7 @@ EndsEarly::EndsEarly(std::function<void()> last_words)
 
 EndsEarly::~EndsEarly() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     over_ = true;
   }
   changed_.notify_all();
@@ -133,10 +148,11 @@ EndsEarly::~EndsEarly() {
 }
 
 void EndsEarly::watch(const std::function<void()>& last_words) {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, kLookForWish, [this] { return over_; })) {
+  const auto is_over = [this]() AD_REQUIRES(mutex_) { return over_; };
+  const MutexLock lock(mutex_);
+  while (!changed_.wait_for(mutex_, kLookForWish, is_over)) {
     if (!wished) continue;
-    if (changed_.wait_for(lock, kGraceOfWish, [this] { return over_; })) return;
+    if (changed_.wait_for(mutex_, kGraceOfWish, is_over)) return;
     last_words();
     std::cout.flush();
     std::cerr.flush();

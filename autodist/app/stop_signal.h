@@ -3,19 +3,19 @@
 // SIGINT, SIGTERM and SIGHUP (a terminal that was closed) are such wishes, and of a training
 // SIGUSR1, too, which schedulers send before the time is up; SIGHUP stays ignored where it is
 // (nohup).
-// A signal that comes a second later or more ends the process as usual; sooner it is the same wish
-// once more (timeout(1) sends each signal to the process and to its group).
+// A signal that comes a second later or more ends the process as usual (but for
+// watch_second_stop_signal()); sooner it is the same wish once more (timeout(1) sends each signal
+// to the process and to its group).
 
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "autodist/base/error.h"
+#include "autodist/base/mutex.h"
 #include "autodist/job/place.h"
 
 namespace autodist::app {
@@ -23,14 +23,23 @@ namespace autodist::app {
 // From here on the signals set the flag, which lives as long as the process.
 const std::atomic<bool>& watch_stop_signals(bool user_signal = false);
 
+// After watch_stop_signals(), of a process that has something to save behind the job that it ends:
+// a second signal sets this flag, and a third one, a second after that or later, ends the process.
+const std::atomic<bool>& watch_second_stop_signal();
+
 // The exit code of a verb that such a signal has left with a part of its work.
 inline constexpr int kInterrupted = 130;
+// This plus a signal's number is the exit code of what the signal has ended.
+inline constexpr int kBySignal = 128;
 
-// "SIGTERM": the signal that set the flag; its number; and whether a terminal sent it, to all
+// "SIGTERM": the signal that set a flag last; its number; and whether a terminal sent it, to all
 // processes of its foreground group.
 std::string stop_signal();
 int stop_signal_number();
 bool stop_signal_is_the_terminals();
+// Whether the process that started this rank sent it (it was told to stop, or lost another rank).
+// Not the kernel's, when that process is gone.
+bool stop_signal_is_the_starters(const Environment& environment);
 
 // What to say of a rank that such a signal ended before the first step: the chief says what became
 // of the job, of which an earlier start may have saved something.
@@ -64,9 +73,9 @@ class EndsEarly {
  private:
   void watch(const std::function<void()>& last_words);
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool over_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  bool over_ AD_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

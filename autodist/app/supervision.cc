@@ -66,26 +66,27 @@ std::optional<std::string> Supervision::look(const std::string& chief) {
 std::optional<std::string> Supervision::silence_of(const std::string& chief) {
   constexpr comm::RankNumber kChief = 0;
   constexpr comm::RankNumber kWe = 1;
-  const job::JobMemory::Pulse pulse = memory_.pulse();
+  const job::JobMemory::Heartbeats heartbeats = memory_.heartbeats();
   const Seconds now = clock_.now();
   const bool deaf = now - std::exchange(looked_, now) > kLongestLook;  // halted with the job
   const bool watched = arbiter_.restarts() > 0 || faults_;  // else nobody starts it again
-  if (!watched || chief.empty() || pulse.beats == 0 || pulse.silence_limit == Seconds{0}) {
+  if (!watched || chief.empty() || heartbeats.beats == 0 ||
+      heartbeats.silence_limit == Seconds{0}) {
     chief_.reset();
     return std::nullopt;
   }
   if (!chief_) {
-    chief_.emplace(kWe, 2, pulse.silence_limit, pulse.silence_limit, now);
+    chief_.emplace(kWe, 2, heartbeats.silence_limit, heartbeats.silence_limit, now);
     heard_ = now;
   }
-  if (pulse.beats != std::exchange(pulse_, pulse).beats) {
+  if (heartbeats.beats != std::exchange(heartbeats_, heartbeats).beats) {
     comm::FrameHeader alive;
     alive.kind = comm::FrameKind::kAlive;
     alive.from = kChief;
     chief_->heard(alive, now);
     heard_ = now;
   }
-  if (now - heard_ > kStrange && !could_beat(pulse.process)) {
+  if (now - heard_ > kStrange && !could_beat(heartbeats.process)) {
     chief_.reset();
     return std::nullopt;
   }
@@ -94,7 +95,7 @@ std::optional<std::string> Supervision::silence_of(const std::string& chief) {
     const std::string silent = to_string(news->silent);
     say_line(news->back ? fmt::format("{} is heard again, after {}", chief, silent)
                         : fmt::format("{} is silent for {}; waiting for it until {}", chief, silent,
-                                      to_string(pulse.silence_limit)));
+                                      to_string(heartbeats.silence_limit)));
   }
   if (!chief_->lost(now)) return std::nullopt;
   return fmt::format("the chief, {}, has been silent for {} (--silence-timeout waits longer)",
@@ -183,8 +184,10 @@ void Supervision::save_snapshot(const std::string& folder) {
       write_file_atomically(path + ".tmp/" + name.substr(name.rfind('/') + 1),
                             memory_.from_snapshot(name).value_or(""));
     }
+    sync_folder(path + ".tmp");
     std::filesystem::remove_all(path);  // an older job's
     std::filesystem::rename(path + ".tmp", path);
+    sync_folder(folder);
     memory_.note_saved(progress.kept);
     say_line(fmt::format("what was in memory is {}", path));
   } catch (const std::exception& error) {

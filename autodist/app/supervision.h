@@ -91,7 +91,7 @@ class Supervision {
   std::optional<Faults> faults_;
   // Of the generation that runs:
   std::optional<comm::FailureDetector> chief_;  // since its chief was heard
-  job::JobMemory::Pulse pulse_;                 // as it was last heard
+  job::JobMemory::Heartbeats heartbeats_;       // as it was last heard
   Seconds heard_;
   Seconds looked_;
 };

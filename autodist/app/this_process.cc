@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <mutex>
 #include <string>
 
+#include "autodist/base/mutex.h"
 #include "autodist/base/text.h"
 
 namespace autodist::app {
@@ -18,9 +18,9 @@ std::string line_begin() { return ::isatty(STDERR_FILENO) == 1 ? "\r\033[K" : ""
 
 // Every rank's lines, whole, on standard error.
 job::StartedRanks::Output prefixed_lines() {
-  auto mutex = std::make_shared<std::mutex>();
+  auto mutex = std::make_shared<Mutex>();
   return [mutex](std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(*mutex);
+    const MutexLock lock(*mutex);
     // In one write: others of this process write there without the mutex.
     std::cerr << line_begin() + "[rank " + std::to_string(rank) + "] " + line + "\n";
   };

@@ -22,8 +22,8 @@ struct ControlGroup {
   std::string name;
   std::vector<std::string> folders;  // its own, and those of the groups above it
 };
-// Those of a process in which a controller ("cpu", "memory") may limit it: of version 2, and of
-// version 1. `groups` is the text of /proc/self/cgroup.
+// The groups of a process in which a controller ("cpu", "memory") may limit it: of version 2, and
+// of version 1. `groups` is the text of /proc/self/cgroup.
 std::vector<ControlGroup> control_groups(const std::string& groups, const std::string& controller);
 
 // What this process may still take: what the machine has available, and no more than its control

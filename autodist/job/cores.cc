@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <set>
 #include <sstream>
@@ -52,7 +53,8 @@ bool share(const Cores& a, const Cores& b) {
 }  // namespace
 
 std::string to_string(const Cores& cores) {
-  return fmt::format("{}\n{}\n{}", fmt::join(cores.allowed, " "), cores.quota, cores.group);
+  return fmt::format("{}\n{}\n{}\n{}\n{}", fmt::join(cores.allowed, " "), cores.quota, cores.group,
+                     cores.cpu, cores.threads);
 }
 
 Cores parse_cores(const std::string& text) {
@@ -63,6 +65,8 @@ Cores parse_cores(const std::string& text) {
   std::getline(lines, allowed);
   std::getline(lines, quota);
   std::getline(lines, cores.group);
+  std::getline(lines, cores.cpu);
+  lines >> cores.threads;
   for (const double each : numbers_in(allowed)) {
     cores.allowed.push_back(static_cast<std::uint32_t>(each));
   }
@@ -85,14 +89,33 @@ void read_quota(const std::string& groups, const ReadFile& read, Cores& cores) {
   }
 }
 
+// The kernel may take long for the text of a machine with many CPUs, so no more of it is read than
+// the first one's.
+std::string cpu_name(std::istream& cpuinfo) {
+  std::string numbers;
+  for (std::string line; std::getline(cpuinfo, line) && !line.empty();) {
+    const std::size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    const std::string name = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    const std::string value = line.substr(colon + 2);
+    if (name == "model name") return value;
+    if (name == "CPU implementer") numbers += "implementer " + value;
+    if (name == "CPU part") numbers += ", part " + value;
+  }
+  return numbers;
+}
+
 Cores own_cores() {
   Cores cores;
   cores.allowed = affinity();
   read_quota(read_if_there("/proc/self/cgroup").value_or(""), read_if_there, cores);
+  std::ifstream cpuinfo("/proc/cpuinfo");
+  cores.cpu = cpu_name(cpuinfo);
   return cores;
 }
 
 int threads_for(const Cores& own, const std::vector<Cores>& here) {
+  if (own.threads > 0) return own.threads;
   const auto on_them = std::count_if(here.begin(), here.end(),
                                      [&](const Cores& other) { return share(own, other); });
   const auto in_group = std::count_if(here.begin(), here.end(),

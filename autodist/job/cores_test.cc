@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <map>
+#include <sstream>
 
 namespace autodist::job {
 namespace {
@@ -21,7 +22,7 @@ double quota_of(const std::string& groups, const ReadFile& read) {
   return cores.quota;
 }
 
-TEST(Cores, TakeTheLeastQuotaOfAGroupAndThoseAbove) {
+TEST(Cores, TheLeastQuotaOfAGroupAndThoseAboveItCounts) {
   const std::string own = "0::/jobs/mine\n";
   EXPECT_EQ(quota_of(own, files({})), 0);
   EXPECT_EQ(quota_of(own, files({{"/sys/fs/cgroup/jobs/mine/cpu.max", "max 100000\n"}})), 0);
@@ -33,7 +34,7 @@ TEST(Cores, TakeTheLeastQuotaOfAGroupAndThoseAbove) {
   EXPECT_EQ(quota_of("0::/\n", files({{"/sys/fs/cgroup/cpu.max", "200000 100000\n"}})), 2);
 }
 
-TEST(Cores, ReadVersionOneToo) {
+TEST(Cores, QuotasOfControlGroupsVersionOneAreRead) {
   const std::string own = "5:memory:/x\n4:cpu,cpuacct:/jobs/mine\n0::/ignored\n";
   const std::string folder = "/sys/fs/cgroup/cpu,cpuacct/jobs/mine/";
   EXPECT_EQ(quota_of(own, files({{folder + "cpu.cfs_quota_us", "250000\n"},
@@ -44,14 +45,30 @@ TEST(Cores, ReadVersionOneToo) {
             0);
 }
 
-TEST(Cores, TravelAsText) {
-  const Cores cores{{0, 2, 7}, "/jobs/mine", 1.5};
+TEST(Cores, AreReadBackFromTheirText) {
+  const Cores cores{{0, 2, 7}, "/jobs/mine", 1.5, "A CPU (R) of 2.2 GHz", 3};
   EXPECT_EQ(parse_cores(to_string(cores)), cores);
   EXPECT_EQ(parse_cores(to_string(Cores{})), Cores{});
 }
 
 Cores on(std::vector<std::uint32_t> allowed, double quota = 0, const std::string& group = "/") {
-  return {std::move(allowed), group, quota};
+  return {std::move(allowed), group, quota, "", 0};
+}
+
+TEST(Cores, TheCpusNameIsRead) {
+  std::istringstream intel("processor\t: 0\nmodel\t\t: 85\nmodel name\t: Xeon(R) @ 2.70GHz\n\n");
+  EXPECT_EQ(cpu_name(intel), "Xeon(R) @ 2.70GHz");
+  std::istringstream arm(
+      "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n\nmodel name\t: no more\n");
+  EXPECT_EQ(cpu_name(arm), "implementer 0x41, part 0xd0c");
+  std::istringstream nothing("");
+  EXPECT_EQ(cpu_name(nothing), "");
+}
+
+TEST(Cores, AUsersNumberOfThreadsIsTaken) {
+  Cores own = on({0, 1});
+  own.threads = 5;
+  EXPECT_EQ(threads_for(own, {own, own}), 5);
 }
 
 TEST(Cores, AreDividedAmongThoseThatShareThem) {
@@ -66,7 +83,7 @@ TEST(Cores, AreDividedAmongThoseThatShareThem) {
   EXPECT_EQ(threads_for(on({3}), {on({3}), on({3})}), 1);
 }
 
-TEST(Cores, TooFewAreThoseOfAMachine) {
+TEST(Cores, AMachineWithFewerCoresThanRanksHasTooFew) {
   const Cores two = on({0, 1});
   EXPECT_FALSE(too_few_cores({two, two}));
   EXPECT_EQ(too_few_cores({two, two, two, two}), 2U);
@@ -85,7 +102,7 @@ TEST(Cores, AQuotaIsDividedAmongItsGroup) {
   EXPECT_EQ(threads_for(other, {other, limited}), 3);  // of eight cores for two
 }
 
-TEST(Cores, OfThisProcessAreItsAffinity) {
+TEST(Cores, AProcessHasTheCoresOfItsAffinityMask) {
   cpu_set_t before;
   ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
   const Cores cores = own_cores();

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -19,16 +21,18 @@
 namespace autodist::job {
 namespace {
 
-constexpr std::uint64_t kMark = 0x33424f4a44415541;  // tells it from other descriptors and layouts
-constexpr std::int64_t kPage = 4096;                 // plans come after it
+constexpr std::uint64_t kMark = 0x34424f4a44415541;  // tells it from other descriptors and layouts
+constexpr std::int64_t kHead = 256 << 10;            // documents come after it
 // Documents that lie among the plans: a plan's name has spaces, and does not begin so.
 constexpr char kFolder[] = "/";
-constexpr char kCheckpoint[] = "resume";  // that a standby goes on from
+constexpr char kCheckpoint[] = "resume";    // that a standby goes on from
+constexpr char kComputing[] = "computing";  // and the job's number among those of its program
 // From plans to snapshots, and between the two slots of these.
 constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
 constexpr std::int64_t kRecoveries = 64;
-constexpr std::size_t kModels = 32;      // those beyond are counted as one
+constexpr std::size_t kModels = 32;  // those beyond are counted as one
+constexpr std::size_t kLosses = 4096;
 constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
 
 // Before each document.
@@ -53,6 +57,7 @@ struct JobMemory::Shared {
   std::atomic<std::size_t> model{0};  // that is trained
   std::atomic<std::int64_t> furthest[kModels] = {};
   std::atomic<std::int64_t> saved{-1};
+  std::atomic<std::int64_t> saved_to_stay{-1};
   std::atomic<std::int64_t> kept{-1};  // twice the snapshot's step, and its slot
   std::atomic<std::int64_t> unusable_bytes{0};
   char unusable[2048] = {};                // addresses, each with a line's end
@@ -63,6 +68,14 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> process{0};  // that beats
   std::atomic<std::int64_t> loss_after{-1};
   std::atomic<double> loss{0};
+  std::atomic<std::int64_t> generation{0};
+  // Those of a model that has one step after the other lie one after the other, in turn.
+  struct Loss {
+    std::atomic<std::int64_t> generation{-1};  // that computed it; -1: there is none
+    std::atomic<std::int64_t> step{0};
+    std::atomic<std::uint64_t> model{0};
+    std::atomic<double> loss{0};
+  } losses[kLosses];
   std::atomic<std::int64_t> plans_kept{0};
   std::atomic<bool> tries_plans{false};
   std::atomic<std::uint32_t> standing_by{0};
@@ -71,21 +84,21 @@ struct JobMemory::Shared {
 };
 
 JobMemory::JobMemory() {
-  static_assert(sizeof(Shared) <= kPage);
+  static_assert(sizeof(Shared) <= kHead);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
   static_assert(std::atomic<double>::is_always_lock_free);
   const Descriptor made(::memfd_create("autodist-job", MFD_CLOEXEC));
   if (made.get() < 0) refuse("memfd_create");
   file_ = Descriptor(::fcntl(made.get(), F_DUPFD, kBeyondThoseOfARank));
   if (file_.get() < 0) refuse("fcntl");
-  if (::ftruncate(file_.get(), kPage) != 0) refuse("ftruncate");
-  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  if (::ftruncate(file_.get(), kHead) != 0) refuse("ftruncate");
+  void* page = ::mmap(nullptr, kHead, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (page == MAP_FAILED) refuse("mmap");
   shared_ = new (page) Shared;
 }
 
 JobMemory::JobMemory(Descriptor file) : file_(std::move(file)) {
-  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
+  void* page = ::mmap(nullptr, kHead, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
   if (page == MAP_FAILED) refuse("mmap");
   shared_ = static_cast<Shared*>(page);
 }
@@ -103,7 +116,7 @@ JobMemory& JobMemory::operator=(JobMemory&& other) noexcept {
 }
 
 JobMemory::~JobMemory() {
-  if (shared_ != nullptr) ::munmap(shared_, kPage);
+  if (shared_ != nullptr) ::munmap(shared_, kHead);
 }
 
 std::optional<JobMemory> JobMemory::inherited(const Environment& environment) {
@@ -112,7 +125,7 @@ std::optional<JobMemory> JobMemory::inherited(const Environment& environment) {
   const int given = static_cast<int>(number_of(kVariable, *text, kMostDescriptors));
   std::uint64_t mark = 0;
   struct stat about {};
-  const bool is_ours = ::fstat(given, &about) == 0 && about.st_size >= kPage &&
+  const bool is_ours = ::fstat(given, &about) == 0 && about.st_size >= kHead &&
                        ::pread(given, &mark, sizeof(mark), 0) == sizeof(mark) && mark == kMark;
   if (!is_ours) {
     fail(ErrorCode::kUsage,
@@ -174,13 +187,14 @@ std::vector<std::string> JobMemory::unusable() const {
 }
 
 void JobMemory::begin_generation(std::uint32_t standby, const std::string& checkpoint) {
+  ++shared_->generation;
   shared_->unusable_bytes = 0;
   shared_->beats = 0;
   shared_->done = -1;
   shared_->first = -1;
   shared_->trained = false;
   shared_->tries_plans = false;
-  if (standby > 0) append(kPage, kCheckpoint, {checkpoint});
+  if (standby > 0) append(kHead, kCheckpoint, {checkpoint});
   shared_->turn = standby;  // the last: it does not wait any longer
 }
 
@@ -191,7 +205,7 @@ void JobMemory::note_standing_by(std::uint32_t standby) {
 
 std::optional<std::string> JobMemory::turn_of(std::uint32_t standby) const {
   if (shared_->turn != standby) return std::nullopt;
-  return last_of(kPage, kCheckpoint).value_or("");
+  return last_of(kHead, kCheckpoint).value_or("");
 }
 
 JobMemory::StandingBy JobMemory::standing_by() const {
@@ -209,7 +223,10 @@ void JobMemory::note_steps(std::size_t model, std::int64_t done) {
   if (done > shared_->first) shared_->trained = true;
 }
 
-void JobMemory::note_saved(std::int64_t step) { shared_->saved = step; }
+void JobMemory::note_saved(std::int64_t step, bool passes) {
+  if (!passes) shared_->saved_to_stay = step;
+  shared_->saved = step;
+}
 
 void JobMemory::beat(Seconds silence_limit) {
   shared_->silence_limit = silence_limit.value;
@@ -217,7 +234,7 @@ void JobMemory::beat(Seconds silence_limit) {
   ++shared_->beats;
 }
 
-JobMemory::Pulse JobMemory::pulse() const {
+JobMemory::Heartbeats JobMemory::heartbeats() const {
   const std::int64_t beats = shared_->beats;  // before what is written before it
   return {beats, Seconds{shared_->silence_limit}, shared_->process};
 }
@@ -229,6 +246,39 @@ void JobMemory::note_loss(std::int64_t done, double loss) {
 
 std::optional<double> JobMemory::loss_after(std::int64_t done) const {
   return shared_->loss_after == done ? std::optional<double>(shared_->loss) : std::nullopt;
+}
+
+// What a chief that dies in between has written of one is not taken for a loss: the generation is
+// gone first, and comes last.
+std::optional<double> JobMemory::note_step_loss(std::uint64_t model, std::int64_t step,
+                                                double loss) {
+  Shared::Loss& slot = shared_->losses[(model + static_cast<std::uint64_t>(step)) % kLosses];
+  const std::int64_t now = shared_->generation;
+  std::optional<double> before;
+  const bool is_again = slot.generation >= 0 && slot.generation != now;
+  if (is_again && slot.model == model && slot.step == step) before = slot.loss;
+  slot.generation = -1;
+  slot.model = model;
+  slot.step = step;
+  slot.loss = loss;
+  slot.generation = now;
+  return before;
+}
+
+void JobMemory::forget_step_losses() {
+  for (Shared::Loss& each : shared_->losses) each.generation = -1;
+}
+
+std::vector<std::string> JobMemory::note_computing(std::size_t job,
+                                                   const std::vector<std::string>& ranks) {
+  const std::string name = kComputing + std::to_string(job);
+  const std::string now = fmt::format("{}\n", fmt::join(ranks, "\n"));
+  const std::string before = last_of(kHead, name).value_or("");
+  if (before != now) append(kHead, name, {now});
+  std::vector<std::string> lines;
+  std::istringstream text(before);
+  for (std::string each; std::getline(text, each);) lines.push_back(each);
+  return lines;
 }
 
 std::optional<std::string> JobMemory::read(std::int64_t at, std::uint64_t size) const {
@@ -291,11 +341,11 @@ void JobMemory::append(std::int64_t at, const std::string& name,
 }
 
 std::optional<std::string> JobMemory::plan(const std::string& name) const {
-  return last_of(kPage, name);
+  return last_of(kHead, name);
 }
 
 void JobMemory::keep_plan(const std::string& name, const std::string& document) {
-  append(kPage, name, {document});
+  append(kHead, name, {document});
   ++shared_->plans_kept;
 }
 
@@ -323,7 +373,10 @@ void JobMemory::add_to_snapshot(const std::string& name,
 
 void JobMemory::end_snapshot(std::int64_t step) { shared_->kept = 2 * step + writes_; }
 
-void JobMemory::forget_snapshot() { shared_->kept = -1; }
+void JobMemory::forget_snapshot() {
+  shared_->kept = -1;
+  shared_->saved = shared_->saved_to_stay.load();
+}
 
 std::optional<std::string> JobMemory::from_snapshot(const std::string& name) const {
   const std::int64_t kept = shared_->kept;
@@ -342,14 +395,14 @@ std::vector<std::string> JobMemory::files_of_snapshot() const {
 
 void JobMemory::note_folder(const std::string& job, const std::string& path) {
   const std::string name = kFolder + job;
-  if (path != last_of(kPage, name)) append(kPage, name, {path});
+  if (path != last_of(kHead, name)) append(kHead, name, {path});
 }
 
 std::string JobMemory::folder_of_snapshot() const {
   std::string folder;
   const std::vector<std::string> files = files_of_snapshot();
   if (files.empty()) return folder;
-  for_each_entry(kPage, [&](const std::string& name, std::int64_t begin, std::uint64_t size) {
+  for_each_entry(kHead, [&](const std::string& name, std::int64_t begin, std::uint64_t size) {
     const bool is_folder = name.rfind(kFolder, 0) == 0;
     if (is_folder && files.front().rfind(name.substr(1), 0) == 0) {
       folder = read(begin, size).value_or("");

@@ -1,6 +1,7 @@
 // What a job remembers when all of its ranks have ended and are started again: how far it was, what
-// it had saved, which plan it ran, which machines could not be used, how it came back before, and
-// the newest snapshot of its state; and whether its chief lives.
+// it had saved, which plan it ran, which machines could not be used, what its ranks computed with
+// and which losses, how it came back before, and the newest snapshot of its state; and whether its
+// chief lives.
 //
 // It is memory without a name in any file system, made by the process that supervises the job and
 // inherited by every generation's chief. It is gone when both have ended, however they end.
@@ -39,7 +40,7 @@ class JobMemory {
   // A program may train several models, one after the other or in turn: each is counted by itself.
   struct Progress {
     std::int64_t first = -1;  // the step with which this generation began to train; -1: it has not
-    std::int64_t done = -1;   // steps done, of the whole job; -1: as above
+    std::int64_t done = -1;   // steps done, of the whole job; -1: it trains not yet
     bool trained = false;     // this generation has done a step
     std::int64_t furthest = 0;      // the most steps done of the model that was trained last
     std::int64_t furthest_all = 0;  // and of every model together
@@ -81,23 +82,36 @@ class JobMemory {
   // By the chief: so many steps are done of the program's first, second, … model. The first call
   // says where its training begins.
   void note_steps(std::size_t model, std::int64_t done);
-  // By the chief, from any thread: a checkpoint of this step is written.
-  void note_saved(std::int64_t step);
+  // By the chief, from any thread: a checkpoint of this step is written; one that `passes` goes
+  // with forget_snapshot().
+  void note_saved(std::int64_t step, bool passes = false);
 
   // By the chief, from any thread, again and again: it lives. When it has not said so for the limit
   // it is lost; a limit of 0 s: it need not say so any more.
   void beat(Seconds silence_limit);
-  struct Pulse {
+  struct Heartbeats {
     std::int64_t beats = 0;  // in this generation
     Seconds silence_limit;
     std::int64_t process = 0;  // whose it is, which may be one that rank 0's process has started
   };
-  [[nodiscard]] Pulse pulse() const;
+  [[nodiscard]] Heartbeats heartbeats() const;
 
   // By the chief: the loss of the step after which so many are done.
   void note_loss(std::int64_t done, double loss);
   // Of the last one that was noted, where that is this one.
   [[nodiscard]] std::optional<double> loss_after(std::int64_t done) const;
+
+  // By the chief: this generation has done that step of the model and plan that `model` stands for,
+  // with this loss. Returns the loss that an earlier generation had there, if it is remembered:
+  // some thousand are.
+  std::optional<double> note_step_loss(std::uint64_t model, std::int64_t step, double loss);
+  // Forgets all losses: the job has ended in order.
+  void forget_step_losses();
+
+  // By the chief: what each rank of this job of the program's first, second, … (from 0) computes
+  // with, in a line. Returns those of the generation before; none: there was none. Throws
+  // Error(kEnvironment).
+  std::vector<std::string> note_computing(std::size_t job, const std::vector<std::string>& ranks);
 
   // Plans by name, of which the last that is kept counts. By the chief. keep_plan() throws
   // Error(kEnvironment).
@@ -114,7 +128,8 @@ class JobMemory {
   void begin_snapshot();
   void add_to_snapshot(const std::string& name, const std::vector<std::string_view>& pieces);
   void end_snapshot(std::int64_t step);
-  // There is none any more. By the chief.
+  // There is none any more, and the newest checkpoint is the last one that does not pass. By the
+  // chief.
   void forget_snapshot();
   // A file of the one that is kept.
   [[nodiscard]] std::optional<std::string> from_snapshot(const std::string& name) const;
@@ -138,7 +153,7 @@ class JobMemory {
               const std::vector<std::string_view>& document);
 
   Descriptor file_;
-  Shared* shared_ = nullptr;  // its first page
+  Shared* shared_ = nullptr;  // its head
   std::int64_t writes_ = 0;   // the slot of the snapshot that is being written
 };
 

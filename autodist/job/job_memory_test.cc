@@ -93,20 +93,20 @@ TEST(JobMemory, HowTheJobCameBackIsKept) {
 
 TEST(JobMemory, AChiefIsHeardUntilItNeedNotBe) {
   JobMemory memory;
-  EXPECT_EQ(memory.pulse().beats, 0);
+  EXPECT_EQ(memory.heartbeats().beats, 0);
   memory.beat(Seconds{20});
   memory.beat(Seconds{20});
-  EXPECT_EQ(memory.pulse().beats, 2);
-  EXPECT_EQ(memory.pulse().silence_limit, Seconds{20});
+  EXPECT_EQ(memory.heartbeats().beats, 2);
+  EXPECT_EQ(memory.heartbeats().silence_limit, Seconds{20});
   {
     const Heart heart(memory, Seconds{0.01}, Seconds{6});
-    EXPECT_EQ(memory.pulse().silence_limit, Seconds{6});
-    EXPECT_EQ(memory.pulse().process, ::getpid());
-    while (memory.pulse().beats < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(memory.heartbeats().silence_limit, Seconds{6});
+    EXPECT_EQ(memory.heartbeats().process, ::getpid());
+    while (memory.heartbeats().beats < 6) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  EXPECT_EQ(memory.pulse().silence_limit, Seconds{0});
+  EXPECT_EQ(memory.heartbeats().silence_limit, Seconds{0});
   memory.begin_generation();
-  EXPECT_EQ(memory.pulse().beats, 0);
+  EXPECT_EQ(memory.heartbeats().beats, 0);
 }
 
 TEST(JobMemory, TheLastLossIsThatOfItsStepAlone) {
@@ -116,6 +116,46 @@ TEST(JobMemory, TheLastLossIsThatOfItsStepAlone) {
   memory.begin_generation();
   EXPECT_EQ(memory.loss_after(300), 0.25);
   EXPECT_FALSE(memory.loss_after(299));
+}
+
+TEST(JobMemory, AStepsLossIsThatOfAnEarlierGeneration) {
+  JobMemory memory;
+  constexpr std::uint64_t kModel = 0xfedcba9876543210;
+  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.25));
+  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.5)) << "the program itself has gone back";
+  memory.begin_generation();
+  EXPECT_FALSE(memory.note_step_loss(kModel, 8, 0.125));
+  EXPECT_FALSE(memory.note_step_loss(kModel + 1, 7, 0.125)) << "of another model or plan";
+  EXPECT_EQ(memory.note_step_loss(kModel, 7, 0.75), 0.5);
+  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.75)) << "that was this one's";
+  memory.begin_generation();
+  EXPECT_EQ(memory.note_step_loss(kModel, 7, 0.75), 0.75);
+  memory.begin_generation();
+  memory.forget_step_losses();
+  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.75)) << "its job has ended in order";
+}
+
+TEST(JobMemory, TheLastLossesAreKept) {
+  JobMemory memory;
+  for (std::int64_t step = 0; step < 10'000; ++step) {
+    memory.note_step_loss(5, step, static_cast<double>(step));
+  }
+  memory.begin_generation();
+  EXPECT_FALSE(memory.note_step_loss(5, 5'000, 0));
+  EXPECT_EQ(memory.note_step_loss(5, 6'000, 0), 6'000);
+  EXPECT_EQ(memory.note_step_loss(5, 9'999, 0), 9'999);
+}
+
+TEST(JobMemory, WhatRanksComputeWithIsThatOfTheStartBefore) {
+  JobMemory memory;
+  const std::vector<std::string> two{"A with 1 thread", "B with 2 threads"};
+  EXPECT_TRUE(memory.note_computing(0, two).empty());
+  EXPECT_TRUE(memory.note_computing(1, {"A"}).empty()) << "another job of the program";
+  memory.begin_generation();
+  EXPECT_EQ(memory.note_computing(0, {"A", "C"}), two);
+  memory.begin_generation();
+  EXPECT_EQ(memory.note_computing(0, two), (std::vector<std::string>{"A", "C"}));
+  EXPECT_EQ(memory.note_computing(1, {"A"}), std::vector<std::string>{"A"});
 }
 
 TEST(JobMemory, MachinesAreUnusableForAGeneration) {
@@ -185,8 +225,12 @@ TEST(JobMemory, KeepsASnapshotUntilTheNextIsComplete) {
   EXPECT_FALSE(memory.from_snapshot("replica"));
   EXPECT_EQ(memory.files_of_snapshot(), (std::vector<std::string>{"model", "state"}));
   EXPECT_EQ(memory.plan("gan"), "plan");
+  memory.note_saved(6);
+  memory.note_saved(9, /*passes=*/true);
+  EXPECT_EQ(memory.progress().saved, 9);
   memory.forget_snapshot();
   EXPECT_EQ(memory.progress().kept, -1);
+  EXPECT_EQ(memory.progress().saved, 6);
   EXPECT_FALSE(memory.from_snapshot("state"));
 }
 

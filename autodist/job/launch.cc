@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -64,15 +63,21 @@ void read_lines(int descriptor, const std::function<void(const std::string& line
 
 }  // namespace
 
-// A shell that outlives this process for a moment: when the pipe from us ends, however we ended, it
-// kills the process groups that it was told of. It is no program of ours, so that it takes no
-// memory of ours along.
+// A shell that outlives this process for some seconds: when the pipe from us ends, however we
+// ended, it waits for the process groups that it was told of, whose ranks the kernel has asked to
+// end, and then kills them. It is no program of ours, so that it takes no memory of ours along.
 class Guardian {
  public:
   Guardian() : pipe_(kWhom), pid_(forked(kWhom)) {
     static const char* const kScript =
-        "groups=; while read -r group; do groups=\"$groups -$group\"; done; "
-        "[ -z \"$groups\" ] || kill -s KILL -- $groups";
+        "groups=; while read -r group; do groups=\"$groups -$group\"; done\n"
+        "for second in 1 2 3 4 5; do\n"
+        "  left=\n"
+        "  for group in $groups; do kill -s 0 -- $group && left=1; done\n"
+        "  [ -n \"$left\" ] || exit 0\n"
+        "  sleep 1\n"
+        "done\n"
+        "kill -s KILL -- $groups\n";
     if (pid_ == 0) {
       ::setsid();  // no terminal's signal is for it
       const int nothing = ::open("/dev/null", O_WRONLY);
@@ -109,7 +114,7 @@ class StartedRanks::LastingThread {
   LastingThread() : thread_([this] { work(); }) {}
   ~LastingThread() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       over_ = true;
     }
     changed_.notify_all();
@@ -123,7 +128,7 @@ class StartedRanks::LastingThread {
     std::packaged_task<void()> work(std::move(task));
     auto done = work.get_future();
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       task_ = std::move(work);
     }
     changed_.notify_all();
@@ -132,18 +137,18 @@ class StartedRanks::LastingThread {
 
  private:
   void work() {
-    std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return over_ || task_.valid(); });
+      changed_.wait(mutex_, [this]() AD_REQUIRES(mutex_) { return over_ || task_.valid(); });
       if (over_) return;
       std::exchange(task_, {})();
     }
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::packaged_task<void()> task_;
-  bool over_ = false;
+  Mutex mutex_;
+  ConditionVariable changed_;
+  std::packaged_task<void()> task_ AD_GUARDED_BY(mutex_);
+  bool over_ AD_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // the last to begin
 };
 
@@ -207,9 +212,11 @@ void StartedRanks::start(const RankProcess& rank) {
   std::vector<char*> environment = argv_of(variables);
   const std::vector<char*> argv = argv_of(arguments);
   const pid_t parent = ::getpid();
+  const int when_we_die = guardian_ ? SIGTERM : SIGKILL;  // behind the one comes the guardian
   const pid_t pid = forked(whom);
   if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::signal(SIGTERM, SIG_DFL);  // until exec it has our handlers, which would swallow it
+    ::prctl(PR_SET_PDEATHSIG, when_we_die);
     if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
     ::setpgid(0, 0);                        // Ctrl-C is for us to pass on
     const int nothing = ::open("/dev/null", O_RDONLY);
@@ -220,6 +227,8 @@ void StartedRanks::start(const RankProcess& rank) {
     ::dup2(in, rank.input_descriptor);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
+    // What it says when we are gone is lost, and nothing that ends it.
+    if (when_we_die == SIGTERM) ::fcntl(lines.read_end.get(), F_DUPFD, 10);
     if (!rank.environment.empty()) environ = environment.data();
     ::execvp(rank.command.program.c_str(), argv.data());
     say_not_started(rank.command.program, errno);
@@ -234,10 +243,10 @@ void StartedRanks::start(const RankProcess& rank) {
   readers_.emplace_back([this, said, from = std::move(lines.read_end), number = rank.rank] {
     read_lines(from.get(), [&](const std::string& line) {
       output_(number, line);
-      const std::lock_guard lock(said->mutex);
+      const MutexLock lock(said->mutex);
       if (line.find_first_not_of(" \t\r") != std::string::npos) said->last = line;
     });
-    const std::lock_guard lock(said->mutex);
+    const MutexLock lock(said->mutex);
     said->over = true;
   });
 }
@@ -287,7 +296,7 @@ std::string StartedRanks::account(const Child& child) {
   const Deadline deadline(kLastLine);
   while (true) {
     {
-      const std::lock_guard lock(child.lines->mutex);
+      const MutexLock lock(child.lines->mutex);
       if (child.lines->over || deadline.has_passed()) {
         if (!child.lines->last.empty()) text += "; its last line: " + shown(child.lines->last);
         return text;

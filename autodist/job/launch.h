@@ -6,13 +6,13 @@
 
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "autodist/base/file.h"
+#include "autodist/base/mutex.h"
 #include "autodist/base/units.h"
 #include "autodist/job/place.h"
 
@@ -50,8 +50,9 @@ class Guardian;
 class StartedRanks {
  public:
   using Output = std::function<void(std::uint32_t rank, const std::string& line)>;
-  // Who dies with this process when it is killed: the ranks alone, or (a process more, which waits
-  // for that) whatever they have started in their process groups, too.
+  // Who dies with this process when it is killed: the ranks alone, at once; or (a process more,
+  // which waits for that) they and whatever they have started in their process groups, after a
+  // SIGTERM to the ranks and five seconds in which they may end in order.
   enum class DiesWithUs { kRanks, kGroups };
 
   // Throws Error(kEnvironment).
@@ -104,9 +105,9 @@ class StartedRanks {
 
   // What a rank writes, as its reader knows it.
   struct Lines {
-    std::mutex mutex;
-    std::string last;
-    bool over = false;
+    Mutex mutex;
+    std::string last AD_GUARDED_BY(mutex);
+    bool over AD_GUARDED_BY(mutex) = false;
   };
   struct Child {
     std::uint32_t rank = 0;

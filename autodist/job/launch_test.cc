@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -35,7 +36,7 @@ CommandLine shell(const std::string& script) { return {"/bin/sh", {"sh", "-c", s
 
 // Gone, or a zombie that nobody has waited for.
 bool has_ended(const std::string& pid) {
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 3000; ++i) {
     std::ifstream stat("/proc/" + pid + "/stat");
     std::string line;
     if (!std::getline(stat, line) || line.find(") Z ") != std::string::npos) return true;
@@ -203,6 +204,37 @@ TEST(StartedRanks, WhatARankHasStartedDiesWithALauncherThatIsKilled) {
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
   for (const std::string& pid : grandchildren) EXPECT_TRUE(has_ended(pid)) << pid;
+}
+
+TEST(StartedRanks, ALauncherThatIsKilledHasItsRanksEndInOrder) {
+  const std::string told = testing::TempDir() + "autodist-told-" + std::to_string(::getpid());
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t launcher = ::fork();
+  ASSERT_GE(launcher, 0);
+  if (launcher == 0) {
+    // Its last words would end it where nobody holds the pipe's other end.
+    StartedRanks ranks(
+        local_ranks("trap 'echo ends && echo told > " + told +
+                        "; exit 0' TERM; echo ready; "
+                        "while :; do sleep 0.05; done",
+                    job_of(2)),
+        [&](std::uint32_t, const std::string&) { (void)!::write(ends[1], ".", 1); },
+        StartedRanks::DiesWithUs::kGroups);
+    while (true) ::pause();
+  }
+  char c = 0;
+  ASSERT_EQ(::read(ends[0], &c, 1), 1);
+  ::kill(launcher, SIGKILL);
+  ::waitpid(launcher, nullptr, 0);
+  std::string said;
+  for (int i = 0; i < 1000 && said.empty(); ++i) {
+    std::ifstream file(told);
+    std::getline(file, said);
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_EQ(said, "told");
+  std::filesystem::remove(told);
 }
 
 TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {

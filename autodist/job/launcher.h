@@ -24,7 +24,7 @@ struct Launched {
   // Where the chief may listen: only of launchers that leave the port to the program.
   std::string chief_address;
   std::uint16_t chief_port = 0;
-  // The same at all ranks of the job and at no other job; empty where the launcher has none.
+  // Equal at all ranks of a job, and at no other job; empty where the launcher has none.
   std::string job_id;
   // A host file of the job's machines ("host slots=N" a line); empty where the launcher has none.
   std::string host_file;

@@ -20,7 +20,7 @@ struct HostPort {
   std::string port;
 };
 std::optional<HostPort> host_and_port(const std::string& text);
-// The other way round.
+// The inverse of host_and_port().
 std::string with_port(const std::string& host, std::uint16_t port);
 
 // Whether `host` names this machine: one of its addresses, of its names, or the loopback.

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <map>
-#include <mutex>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/mutex.h"
 #include "autodist/base/numbers.h"
 #include "autodist/base/text.h"
 #include "autodist/job/job_memory.h"
@@ -42,9 +42,9 @@ std::string trimmed(std::string text) {
 // A pipe gives it once; a second job of this process gets it from here. The descriptor stays ours:
 // a number that was given back would be somebody else's then.
 std::string read_key(int descriptor) {
-  static std::mutex mutex;
-  static std::map<int, std::string> read_before;
-  const std::lock_guard lock(mutex);
+  static Mutex mutex;
+  static std::map<int, std::string> read_before AD_GUARDED_BY(mutex);
+  const MutexLock lock(mutex);
   if (const auto known = read_before.find(descriptor); known != read_before.end()) {
     return known->second;
   }

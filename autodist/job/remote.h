@@ -28,8 +28,8 @@ std::vector<std::string> ssh_command(const cluster::Node& node, const cluster::S
 struct RemoteProgram {
   CommandLine command;
   std::string folder;                       // working directory
-  std::vector<std::string> environment;     // "NAME=value", on other machines
-  std::vector<std::string> inherited = {};  // the same on this one
+  std::vector<std::string> environment;     // "NAME=value", for ranks on other machines
+  std::vector<std::string> inherited = {};  // "NAME=value", for ranks on this machine
 };
 // This process, its folder, and of its environment (`variables`) what it carries along to other
 // machines: AUTODIST_*, OMP_*, MKL_*, OPENBLAS_*, NCCL_*, GLOO_*, TORCH_*, LD_LIBRARY_PATH and

@@ -13,7 +13,7 @@ std::int64_t SnapshotSchedule::taken(std::int64_t step, Seconds begin, Seconds e
   step_ = step;
   since_ = end;
   apart_ = std::max<std::int64_t>(
-      1, static_cast<std::int64_t>(std::ceil(cost.value / (kShare * of_step_))));
+      1, static_cast<std::int64_t>(std::ceil(kCharge * cost.value / (kShare * of_step_))));
   return step + apart_;
 }
 

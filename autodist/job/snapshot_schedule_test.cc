@@ -7,14 +7,15 @@ namespace {
 
 TEST(SnapshotSchedule, TakesAHundredthOfTheTime) {
   SnapshotSchedule schedule(10, Seconds{100});
-  // Five steps of 0.1 s; 20 ms of holding and 30 ms beside are a hundredth of 50 steps.
-  EXPECT_EQ(schedule.taken(15, Seconds{100.5}, Seconds{100.52}, Seconds{0.03}), 65);
-  EXPECT_EQ(schedule.steps_apart(), 50);
-  EXPECT_NEAR(schedule.apart().value, 5, 1e-6);
-  EXPECT_EQ(schedule.soon(65), 71);
-  EXPECT_EQ(schedule.much_later(65), 465);
+  // Five steps of 0.1 s; 20 ms of holding and 30 ms beside are charged as 75 ms, which is a
+  // hundredth of 75 steps.
+  EXPECT_EQ(schedule.taken(15, Seconds{100.5}, Seconds{100.52}, Seconds{0.03}), 90);
+  EXPECT_EQ(schedule.steps_apart(), 75);
+  EXPECT_NEAR(schedule.apart().value, 7.5, 1e-6);
+  EXPECT_EQ(schedule.soon(90), 99);
+  EXPECT_EQ(schedule.much_later(90), 690);
   // Steps have become ten times as slow.
-  EXPECT_EQ(schedule.taken(65, Seconds{150.52}, Seconds{150.57}, Seconds{0}), 70);
+  EXPECT_EQ(schedule.taken(90, Seconds{175.52}, Seconds{175.57}, Seconds{0}), 98);
 }
 
 TEST(SnapshotSchedule, IsDueAtEveryStepWhereStepsAreLong) {

@@ -38,7 +38,7 @@ struct Finished {
 Finished run_to_end(const std::vector<std::string>& arguments, const std::string& input = "",
                     bool with_errors = false);
 
-// Its last line of output; "no answer" where it wrote none.
+// The program's last line of output; "no answer" where it wrote none.
 std::string last_words(const Finished& finished);
 
 // For exec: where each word begins, and a null at the end. `words` outlives it.

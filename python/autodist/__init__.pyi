@@ -248,6 +248,7 @@ class LossScale:
 
 class PlanChange:
     moved_bytes: Final[int]
+    predicted_seconds: Final[float]
     forgotten: Final[list[str]]
 
 class StepSummary:

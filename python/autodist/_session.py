@@ -68,8 +68,8 @@ class Session:
         Loss or object
             The loss over all rows of all replicas, once it is read (:class:`Loss`);
             :attr:`local_loss` is that of this replica's rows. Where loss_fn returns a structure that
-            holds the loss: that, with the job's mean, likewise, of single numbers, and this
-            replica's rows of what has the batch as its first dimension, without gradients.
+            holds the loss: that, with the job's mean of the loss and of other single numbers, and
+            this replica's rows of what has the batch as its first dimension, without gradients.
 
         Raises
         ------
@@ -290,7 +290,8 @@ class Session:
             For a plan that there is not; where parameters have been written to since the last step;
             at all ranks, and the session goes on under the plan that it has.
         InfeasibleError
-            For a plan that cannot be carried out, and graphs that are placed in stages; likewise.
+            For a plan that cannot be carried out, and graphs that are placed in stages;
+            at all ranks, and the session goes on under the plan that it has.
         """
         if not isinstance(plan, (str, _autodist.Strategy)):
             raise UsageError(f"change_plan: plan={plan!r}: a builder's name or a Strategy expected.")
@@ -384,8 +385,9 @@ class Session:
         do so when they ask for the next batch. Most calls do nothing: a copy is made so often that
         it takes a hundredth of the time. Whoever starts the program again after a loss
         (``autodist run --restarts 3``) holds it, and :meth:`resume` finds it. There is none where
-        nobody starts it again, before :meth:`resume` was called, and for asynchronous variables;
-        where memory is short a line says so.
+        nobody starts it again, before :meth:`resume` was called, and for asynchronous variables.
+        Where memory is short a line says so, and it goes to the folder that :meth:`resume` was
+        given.
         """
         with self._settler.untouched():
             self._handle.snapshot()

@@ -13,7 +13,7 @@ _WISHES = (signal.SIGTERM, signal.SIGHUP)
 
 _preparing = weakref.WeakSet()  # jobs without a session
 _sessions = weakref.WeakSet()
-_wished = ""  # the signal's name
+_wished = ""  # the signal, in words
 _stopped_early = ""
 _early = None  # until all have done a step: ends the process where the interpreter can run no handler
 
@@ -131,6 +131,8 @@ def _on_wish(number, frame):
     if _wished:
         return
     _wished = signal.Signals(number).name
+    if _autodist.stop_signal_is_the_starters():
+        _wished += " of what started this rank"  # which may have lost another one
     if not _has_begun():
         _end_early()
     for each in _sessions:

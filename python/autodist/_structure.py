@@ -112,7 +112,7 @@ class Structure:
         self._root = self._look(example, "")
 
     def like(self, leaf):
-        """The same structure of other things than tensors."""
+        """This structure with leaves of the type `leaf` in the place of tensors."""
         other = copy.copy(self)
         other._leaf = leaf
         return other
@@ -247,7 +247,7 @@ def _filled(container, items):
 
 
 def moved(value, device):
-    """The same with its tensors on `device`; itself where all of them are there."""
+    """`value` with its tensors on `device`; itself where all of them are there."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     children = _children(value) or []

@@ -124,6 +124,7 @@ def train(job, step, optimizer, steps):
         if number > 0 and number % EVERY == 0 and plan < len(PLANS):
             change = step.change_plan(PLANS[plan])
             moved += change.moved_bytes
+            assert (change.predicted_seconds > 0) == (change.moved_bytes > 0), change
             forgotten += change.forgotten
             assert step.step == number and step.local_loss == step.last.loss
         losses.append(step(*batch(number)))

@@ -50,6 +50,39 @@ def run(autodist, script, folder, *words, restarts=2, code=0):
     return done
 
 
+# Its data are drawn anew at each start, and in the first one a rank is lost.
+UNSEEDED = """
+import os, pathlib, signal, sys, autodist, torch
+folder = pathlib.Path(sys.argv[1])
+torch.manual_seed(3)
+model = torch.nn.Linear(8, 1)
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+ad = autodist.AutoDist("local:2", builder="PS")
+with ad.distribute(model, loss, "sgd:lr=0.01", (torch.zeros(16, 8), torch.zeros(16, 1))) as step:
+    begun = step.resume(folder / "saved")
+    torch.seed()
+    for at in range(begun, 20):
+        if ad.rank == 1 and at == 15 and begun == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        step(torch.randn(16, 8), torch.randn(16, 1))
+        if step.step == 5:
+            step.save(folder / "saved")
+"""
+
+
+def other_data_are_said(autodist, folder):
+    folder.mkdir()
+    script = folder / "unseeded.py"
+    script.write_text(UNSEEDED)
+    done = subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "2", "--", sys.executable, script, folder],
+                          capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and "starting again (1 of 2)" in done.stderr, done
+    said = re.findall(r"\[rank 0\] autodist: step (\d+) was done again and its loss is (\S+), before (\S+): something outside "
+                      r"of the job's state differs", done.stdout)
+    assert len(said) == 1 and said[0][0] == "5" and said[0][1] != said[0][2], done
+    print("a loop whose data differ is told so:", said[0])
+
+
 def trained(done):
     return re.search(r"trained (.*)", done.stdout)[1]
 
@@ -206,7 +239,7 @@ def main(autodist):
         wanted = trained(run(autodist, script, folder / "clean"))
         for words in (["1=17"], ["0=23"], ["1=12", "0=33"], ["1=17", "throws=1"]):
             done = run(autodist, script, folder / "-".join(words), *words)
-            assert trained(done) == wanted, (words, done)
+            assert trained(done) == wanted and "was done again" not in done.stdout, (words, done)
             losses = [word for word in words if not word.startswith("throws")]
             for loss in losses:
                 last = int(loss.split("=")[1]) // 5 * 5
@@ -218,6 +251,7 @@ def main(autodist):
             print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
         done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
+        other_data_are_said(autodist, folder / "unseeded")
         a_standby_takes_over(autodist, folder / "standby")
         a_program_that_starts_itself(autodist, folder / "own")
         goes_on_after_its_job(autodist, folder)

@@ -100,7 +100,7 @@ def dataclass(number, rows=ROWS):
 
 
 def turned(batch):
-    """The same with its keys in another order."""
+    """`batch` with its keys in another order."""
     return dict(reversed(batch.items()))
 
 

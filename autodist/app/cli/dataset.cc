@@ -26,7 +26,7 @@ struct DataSetArguments {
   std::string output;
   std::uint64_t seed = 0;
   bool simulated = false;
-  Generation generation;
+  SimulatedDataSet wanted;
 };
 
 std::vector<planning::DataCell> cells_of(const DataSetArguments& arguments, Console& console) {
@@ -102,7 +102,7 @@ int generate(const DataSetArguments& arguments, Console& console) {
     if (!console.json) console.err << line << "\n";
   };
   const std::size_t written = generate_simulated(
-      arguments.folder, arguments.generation, [&stop] { return stop.load(); }, done);
+      arguments.folder, arguments.wanted, [&stop] { return stop.load(); }, done);
   console.out << (console.json ? fmt::format("{{\"points\": {}, \"interrupted\": {}}}\n", written,
                                              stop.load())
                                : fmt::format("{} simulated points in {}{}\n", written,
@@ -141,15 +141,15 @@ Action declare_data_set(CLI::App& verb) {
   verb.add_option("-o,--output", arguments->output,
                   "of train: the ranker's file; of eval: a page of the figures");
   verb.add_option("--seed", arguments->seed, "of eval: which plans are trials (default 0)");
-  Generation& generation = arguments->generation;
+  SimulatedDataSet& wanted = arguments->wanted;
   verb.add_flag("--simulated", arguments->simulated,
                 "of generate: said, so that nobody takes the points for measured ones");
-  verb.add_option("--models", generation.models, "of generate: shipped graphs, or files")
+  verb.add_option("--models", wanted.models, "of generate: shipped graphs, or files")
       ->delimiter(',');
-  verb.add_option("--clusters", generation.clusters, "of generate: cluster files")->delimiter(',');
-  verb.add_option("--points", generation.points, "of generate: per model and cluster (default 100)")
+  verb.add_option("--clusters", wanted.clusters, "of generate: cluster files")->delimiter(',');
+  verb.add_option("--points", wanted.points, "of generate: per model and cluster (default 100)")
       ->check(in_range(1, 1'000'000));
-  verb.add_option("--plan-seed", generation.seed, "of generate: draws the plans (default 0)");
+  verb.add_option("--plan-seed", wanted.seed, "of generate: draws the plans (default 0)");
   return [arguments, &verb](Console& console) {
     expect_of_part(
         verb, arguments->what,

@@ -10,6 +10,7 @@
 #include "autodist/planning/archive.h"
 #include "autodist/planning/encryption.h"
 #include "autodist/planning/explanation.h"
+#include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
 
 namespace autodist::app {
@@ -19,7 +20,7 @@ struct ExplainArguments {
   std::string graph;
   std::string cluster = "local:2";
   planning::StrategyRequest strategy;
-  std::string budget = "10s";
+  SearchSettings search;
   bool all = false;
   bool cpu_only = false;
   Workload workload;
@@ -35,14 +36,15 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = planning::choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
-  planning::SearchRequest request;
-  request.options.budget = search::parse_budget(arguments.budget);
-  request.library = AUTODIST_GLOO;  // what jobs of this build can do
+  SearchSettings settings = arguments.search;
   const std::atomic<bool>& stop = watch_stop_signals();
-  request.options.stop = [&stop] { return stop.load(); };
-  request.passes.cpu_only = arguments.cpu_only;
+  settings.stop = [&stop] { return stop.load(); };
+  settings.calibration = chosen.calibration;
+  // What jobs of this build can do.
+  planning::SearchRequest request =
+      planning::search_request(settings, arguments.cluster, AUTODIST_GLOO);
+  request.passes = planning::declared_options(cluster, *graph, arguments.cpu_only);
   request.passes.encrypted = planning::encrypts(Encryption::kAuto, cluster);
-  request.calibration = chosen.calibration;
   request.costs = chosen.costs;
   const planning::Explanation explanation = explain(graph, cluster, strategy, request);
   if (console.json) {
@@ -68,7 +70,7 @@ Action declare_explain(CLI::App& verb) {
   verb.add_option("--builder", arguments->strategy.builder,
                   "in the place of a file: NAME or NAME:key=value,… (see plan)")
       ->excludes(file);
-  verb.add_option("--budget", arguments->budget,
+  verb.add_option("--budget", arguments->search.budget,
                   "for simulating the alternatives: a time (default 10s) or a number of them");
   verb.add_flag("--all", arguments->all, "explain every variable");
   declare_devices(verb, arguments->cpu_only);

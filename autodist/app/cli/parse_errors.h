@@ -29,8 +29,8 @@ std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI:
 // Throws Error(kUsage) where `option` was given without what it is of: "VERB: --text is of -o,
 // which is not given. Add -o, or leave it out." Both are names of options that `declared` has.
 void expect_with(const CLI::App& declared, const std::string& option, const std::string& needed);
-// And where it was given beside one that leaves it without effect; `why` is a clause: "of the
-// search, and --builder chooses without one".
+// Throws Error(kUsage) where `option` was given beside `other`, which leaves it without effect;
+// `why` is a clause: "of the search, and --builder chooses without one".
 void expect_without(const CLI::App& declared, const std::string& option, const std::string& other,
                     const std::string& why);
 // One of the things that a verb does, and the options that only this one takes. An option that no

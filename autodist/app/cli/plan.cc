@@ -49,20 +49,22 @@ void check_pass_name(const std::string& name) {
        fmt::join(known, ", "), nearest_hint(name, known));
 }
 
-void write_report(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
-                  const cluster::Cluster& cluster, const strategy::Strategy& strategy,
-                  const program::Program& program, const passes::Options& options,
-                  const sim::CostOptions& costs, const planning::SearchedPlan* searched) {
-  if (arguments.report.empty()) return;
-  planning::PlanPageRequest request =
-      planning::page_request(searched != nullptr ? "search" : "builder " + arguments.builder,
-                             options, kLibrary, arguments.cluster, arguments.workload.calibration);
+planning::PlanPageRequest page_by(const std::string& chosen_by, const PlanArguments& arguments,
+                                  const passes::Options& options, const sim::CostOptions& costs) {
+  planning::PlanPageRequest request = planning::page_request(
+      chosen_by, options, kLibrary, arguments.cluster, arguments.workload.calibration);
   request.how.costs = costs;
-  if (searched != nullptr && searched->placed_because.empty()) request.found = &searched->found;
+  return request;
+}
+
+void write_report(const PlanArguments& arguments, const planning::PlanPageRequest& request,
+                  const cluster::Cluster& cluster, const strategy::Strategy& strategy,
+                  const program::Program& program) {
+  if (arguments.report.empty()) return;
   report::PageInputs page;
-  page.title = fmt::format("{} on {}", graph->name,
+  page.title = fmt::format("{} on {}", program.graph->name,
                            std::filesystem::path(arguments.cluster).filename().string());
-  planning::add_plan(page, graph, cluster, strategy, program, request);
+  planning::add_plan(page, program.graph, cluster, strategy, program, request);
   report::write_page(page, arguments.report);
 }
 
@@ -82,7 +84,8 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
       program, cluster, sim::read_calibration(arguments.cluster, arguments.workload.calibration),
       costs);
   write_strategy(arguments, strategy);
-  write_report(arguments, graph, cluster, strategy, program, options, costs, nullptr);
+  write_report(arguments, page_by("builder " + arguments.builder, arguments, options, costs),
+               cluster, strategy, program);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(strategy, program);
     if (predicted.simulation) {
@@ -131,20 +134,17 @@ std::string history_lines(const planning::SearchedPlan& plan, const ir::Graph& g
 int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                    const cluster::Cluster& cluster, const passes::Options& options,
                    Console& console) {
-  planning::SearchRequest request;
-  request.options.budget = search::parse_budget(arguments.search.budget);
-  request.options.seed = arguments.search.seed;
-  request.library = kLibrary;
+  SearchSettings settings = arguments.search;
   const std::atomic<bool>& stop = watch_stop_signals();
-  request.options.stop = [&stop] { return stop.load(); };
+  settings.stop = [&stop] { return stop.load(); };
+  settings.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
+  if (!arguments.no_history) settings.history = planning::history_folder(process_environment());
+  planning::SearchRequest request = planning::search_request(settings, arguments.cluster, kLibrary);
   request.options.progress = [&console](const search::Progress& progress) {
     if (console.terminal) console.rewrite({planning::progress_line(progress)});
   };
   request.passes = options;
   request.passes.dump = nullptr;  // only the answer's passes are dumped
-  request.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
-  request.ranker = arguments.search.ranker;
-  if (!arguments.no_history) request.history = planning::history_folder(process_environment());
   put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs, console);
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
@@ -156,8 +156,9 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
   write_strategy(arguments, plan.strategy);
-  write_report(arguments, graph, cluster, plan.strategy, plan.program, options, request.costs,
-               &plan);
+  planning::PlanPageRequest page = page_by("search", arguments, options, request.costs);
+  if (plan.placed_because.empty()) page.found = &plan.found;
+  write_report(arguments, page, cluster, plan.strategy, plan.program);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
     json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
@@ -212,10 +213,8 @@ int plan(const PlanArguments& arguments, Console& console) {
       std::make_shared<const ir::Graph>(planning::load_graph(arguments.graph));
   const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
   if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
-  passes::Options options;
-  options.cpu_only = arguments.cpu_only;
+  passes::Options options = planning::declared_options(cluster, *graph, arguments.cpu_only);
   options.encrypted = planning::encrypts(arguments.encryption, cluster);
-  planning::tune_to(planning::declared_links(cluster), *graph, options);
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
       if (arguments.dump_after != pass && arguments.dump_after != "all") return;

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -27,6 +26,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/mutex.h"
 #include "autodist/cluster/members.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/job/launch.h"
@@ -77,6 +77,7 @@ class RankLogs {
   // REQUIRES: no rank runs.
   void open(std::size_t ranks) {
     if (folder_.empty()) return;
+    const MutexLock lock(mutex_);
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
     while (files_.size() < ranks) {
@@ -86,22 +87,25 @@ class RankLogs {
   }
 
   void print(std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     console_.as_it_is() << "[rank " << rank << "] " << line << std::endl;
     if (files_.empty() || files_[rank].append(line + "\n") || !missing_.empty()) return;
     missing_ = files_[rank].failure();
     console_.err << "autodist: " << missing_ << "; lines are missing, the ranks go on" << std::endl;
   }
 
-  // Of the first line that could not be written; empty: none. REQUIRES: no rank runs.
-  [[nodiscard]] const std::string& missing() const { return missing_; }
+  // Of the first line that could not be written; empty: none.
+  [[nodiscard]] std::string missing() {
+    const MutexLock lock(mutex_);
+    return missing_;
+  }
 
  private:
   Console& console_;
   std::string folder_;
-  std::mutex mutex_;  // the files and what is missing
-  std::vector<AppendedFile> files_;
-  std::string missing_;
+  Mutex mutex_;
+  std::vector<AppendedFile> files_ AD_GUARDED_BY(mutex_);
+  std::string missing_ AD_GUARDED_BY(mutex_);
 };
 
 void print_commands(Console& console, const std::vector<job::RankProcess>& processes,
@@ -134,23 +138,23 @@ job::JobPlace meeting_place(job::JobPlace chief) {
 }
 
 // All ranks of one start. What those of a standby say is kept until its turn.
-class Generation {
+class JobStart {
  public:
-  Generation(const std::vector<job::RankProcess>& processes, RankLogs& logs, bool stands_by)
+  JobStart(const std::vector<job::RankProcess>& processes, RankLogs& logs, bool stands_by)
       : logs_(logs),
         stands_by_(stands_by),
         ranks_(
             processes, [this](std::uint32_t rank, const std::string& line) { take(rank, line); },
             job::StartedRanks::DiesWithUs::kGroups) {}
 
-  ~Generation() {
+  ~JobStart() {
     if (stands_by_) ranks_.kill_all();  // it has nothing to end in order
   }
-  Generation(const Generation&) = delete;
-  Generation& operator=(const Generation&) = delete;
+  JobStart(const JobStart&) = delete;
+  JobStart& operator=(const JobStart&) = delete;
 
   void take_over() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     stands_by_ = false;
     for (const auto& [rank, line] : std::exchange(kept_, {})) logs_.print(rank, line);
   }
@@ -159,7 +163,7 @@ class Generation {
 
  private:
   void take(std::uint32_t rank, const std::string& line) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stands_by_) {
       kept_.emplace_back(rank, line);
     } else {
@@ -168,9 +172,9 @@ class Generation {
   }
 
   RankLogs& logs_;
-  std::mutex mutex_;  // the next two
-  bool stands_by_;
-  std::vector<std::pair<std::uint32_t, std::string>> kept_;
+  Mutex mutex_;
+  bool stands_by_ AD_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::uint32_t, std::string>> kept_ AD_GUARDED_BY(mutex_);
   job::StartedRanks ranks_;  // the last: its threads use the others
 };
 
@@ -196,12 +200,17 @@ class BadEnd : public Error {
 };
 
 // A generation: returns its exit code, when all of its lines are in the logs. Throws BadEnd of the
-// first rank that ended badly.
+// first rank that ended badly. `at_once` ends all ranks by force.
 int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
-            Standby<Generation>& standby, const std::atomic<bool>& interrupted) {
+            Standby<JobStart>& standby, const std::atomic<bool>& interrupted,
+            const std::atomic<bool>& at_once) {
   const SteadyClock clock;
   std::optional<Seconds> told_at;
   while (ranks.any_runs()) {
+    if (at_once) {
+      ranks.kill_all();
+      return kBySignal + stop_signal_number();
+    }
     const auto silence = supervision.look(ranks.runs(0) ? ranks.running() : "");
     if (silence) {
       ranks.kill(0);  // a halted one heeds nothing else
@@ -250,6 +259,7 @@ int run(const RunArguments& arguments, Console& console) {
   }
 
   const std::atomic<bool>& interrupted = watch_stop_signals();
+  const std::atomic<bool>& at_once = watch_second_stop_signal();
   Supervision supervision(supervised.restarts,
                           [&] { return job::Membership(all, cpu_only, supervised.min_ranks); });
   if (!supervised.faults.empty()) supervision.add_faults(parse_fault_plan(supervised.faults));
@@ -269,20 +279,21 @@ int run(const RunArguments& arguments, Console& console) {
     const bool remembers = supervised.restarts > 0 || !supervised.faults.empty();
     if (remembers) chief.memory = supervision.memory().descriptor();
     if (standby == 0) logs.open(chief.size);
-    return std::make_unique<Generation>(
+    return std::make_unique<JobStart>(
         job::rank_processes(cluster, cpu_only, program, meeting_place(chief)), logs, standby > 0);
   };
-  Standby<Generation> standby(supervision, supervised.standby, start);
+  Standby<JobStart> standby(supervision, supervised.standby, start);
   int code = 0;
   for (bool over = false; !over;) {
     try {
-      std::unique_ptr<Generation> generation = standby.take();
+      std::unique_ptr<JobStart> generation = standby.take();
       if (generation) {
         generation->take_over();
       } else {
         generation = start(0);
       }
-      code = run_all(generation->ranks(), supervised.grace, supervision, standby, interrupted);
+      code = run_all(generation->ranks(), supervised.grace, supervision, standby, interrupted,
+                     at_once);
       generation.reset();
       save_snapshot();  // of a job that is through there is none
       over = true;

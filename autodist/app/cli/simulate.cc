@@ -122,11 +122,9 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
   const strategy::Strategy strategy = planning::choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
 
-  passes::Options options;
-  options.cpu_only = arguments.cpu_only;
+  passes::Options options = planning::declared_options(cluster, *graph, arguments.cpu_only);
   options.micro_batches = arguments.micro_batches;
   options.verify_each = false;
-  planning::tune_to(planning::declared_links(cluster), *graph, options);
   answer.program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));
   refuse_placed(arguments.workload, answer.program);

@@ -101,7 +101,7 @@ std::unique_ptr<Chief> start_chief(const ChiefProgram& program, const std::strin
 // Waits for the chief's end, passes signals on, kills a chief that is halted, and returns its
 // status.
 int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chief>& standby,
-              const std::atomic<bool>& interrupted) {
+              const std::atomic<bool>& interrupted, const std::atomic<bool>& at_once) {
   const SteadyClock clock;
   std::optional<Seconds> told_at;
   const std::string name = fmt::format("rank 0 (pid {})", chief.pid());
@@ -119,6 +119,7 @@ int status_of(Chief& chief, double grace, Supervision& supervision, Standby<Chie
       }
       return *status;
     }
+    if (at_once) ::kill(chief.pid(), SIGKILL);  // its ranks go with it
     if (const auto silence = supervision.look(name)) kill_it(*silence + ": killed");
     if (interrupted && !told_at) {
       told_at = clock.now();
@@ -175,6 +176,7 @@ int supervise_program(const SuperviseArguments& arguments) {
 
 int supervise(const ChiefProgram& program, const Supervised& request) {
   const std::atomic<bool>& interrupted = watch_stop_signals(/*user_signal=*/true);
+  const std::atomic<bool>& at_once = watch_second_stop_signal();
   Supervision supervision(request.restarts, [&] {
     return job::Membership(program.cluster(), program.cpu_only, request.min_ranks);
   });
@@ -193,12 +195,12 @@ int supervise(const ChiefProgram& program, const Supervised& request) {
   while (true) {
     std::unique_ptr<Chief> chief = standby.take();
     if (!chief) chief = start_chief(program, from, supervision, 0);
-    const int status = status_of(*chief, request.grace, supervision, standby, interrupted);
+    const int status = status_of(*chief, request.grace, supervision, standby, interrupted, at_once);
     const bool by_signal = WIFSIGNALED(status);
-    const int code = by_signal ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const int code = by_signal ? kBySignal + WTERMSIG(status) : WEXITSTATUS(status);
     if (interrupted) {  // it may have been starting again
       save_snapshot();
-      return code;
+      return at_once && by_signal ? kBySignal + stop_signal_number() : code;
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted, [&] { return standby.is_there(); })) {

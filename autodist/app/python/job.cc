@@ -247,6 +247,8 @@ void bind_job(py::module_& module) {
       .def("distribute_steps", &distribute_steps);
   module.def("end_at_second_signal", &app::end_at_second_signal);
   module.def("tell_chief_to_stop", &tell_chief_to_stop);
+  module.def("stop_signal_is_the_starters",
+             [] { return app::stop_signal_is_the_starters(app::process_environment()); });
   module.def("stopped_early", [](const std::string& by) {
     return app::stopped_early(app::process_environment(), by);
   });

@@ -51,6 +51,9 @@ void bind_reports(py::module_& module) {
       .def_property_readonly(
           "moved_bytes", [](const PlanChange& change) { return change.moved.value; },
           "From rank to rank.")
+      .def_property_readonly(
+          "predicted_seconds", [](const PlanChange& change) { return change.predicted.value; },
+          "For moving that, by the rates of the cluster's links.")
       .def_readonly("forgotten", &PlanChange::forgotten,
                     "Names of parameters of which compression owed something, which is dropped.")
       .def("__repr__", [](const PlanChange& change) {
@@ -89,7 +92,8 @@ auto called(Result (Session::*method)(Arguments...) const) {
   };
 }
 
-// The same of one that neither waits nor computes, and answers after the end, too.
+// Calls a method that neither waits nor computes: with the interpreter's lock, and after the end,
+// too.
 template <typename Result, typename... Arguments>
 auto asked(Result (Session::*method)(Arguments...) const) {
   return [method](SessionHandle& handle, Arguments... arguments) {

@@ -51,7 +51,7 @@ struct Found {
 std::vector<Found> found_in(exec::FileSystem& files, const std::string& path) {
   std::vector<Found> found;
   for (const std::int64_t step : exec::list_checkpoints(files, path)) {
-    found.push_back({step, exec::folder_of(path, step)});
+    found.push_back({step, exec::whole_folder_of(files, path, step)});
   }
   if (!found.empty()) return found;
   if (const auto itself = exec::newest_checkpoint(files, path)) found.push_back({*itself, path});

@@ -1,5 +1,7 @@
 // `autodist export`: a model with its trained values as a TorchScript file.
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,7 +12,7 @@
 #include "autodist/app/torch/model_source.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/capture/export.h"
-#include "autodist/job/torch/session_state.h"
+#include "autodist/job/torch/model_values.h"
 
 namespace autodist::app {
 namespace {

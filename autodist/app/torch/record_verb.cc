@@ -66,22 +66,24 @@ class Recording {
                                  to_string(trial.step()), name)
                   << std::flush;
     };
-    passes::Options passes;
-    passes.cpu_only = arguments_.cpu_only;
-    job::Trials trials(job_, subject_.step(passes));
+    job::Trials trials(job_, subject_.step(pass_options()));
     trials.run(strategies, arguments_.lengths, stop, done);
     return written;
   }
 
  private:
+  [[nodiscard]] passes::Options pass_options() const {
+    passes::Options options;
+    options.cpu_only = arguments_.cpu_only;
+    return options;
+  }
+
   std::vector<strategy::Strategy> proposed() {
     std::vector<strategy::Strategy> strategies;
     if (!job_.is_chief()) return strategies;
-    passes::Options passes;
-    passes.cpu_only = arguments_.cpu_only;
     std::int64_t id = planning::now_in_microseconds();
     for (search::Proposal& each :
-         search::propose(subject_.graph(), job_.cluster(), passes,
+         search::propose(subject_.graph(), job_.cluster(), pass_options(),
                          static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
       each.strategy.id = strategy::make_id(id++);  // one after the other
       if (subject_.links())

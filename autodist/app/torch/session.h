@@ -38,13 +38,14 @@ class AutoDist {
   // Captures the step, chooses a strategy, rewrites and agrees with the other ranks. Called once.
   Session distribute(TrainingStep step, const ir::Optimizer& optimizer);
 
-  // The same for several steps over one set of variables: a generator's and its critic's, training
-  // and evaluation. Parameters and buffers go by name: a name means one tensor in all steps. Where
-  // several train a variable, each keeps its own optimizer state for it. Throws Error(kInfeasible)
-  // where they do so and it is asynchronous, or it is asked for before each step (fetched rows).
+  // distribute() for several steps over one set of variables: a generator's and its critic's,
+  // training and evaluation. Parameters and buffers go by name: a name means one tensor in all
+  // steps. Where several train a variable, each keeps its own optimizer state for it. Throws
+  // Error(kInfeasible) where they do so and it is asynchronous, or it is asked for before each step
+  // (fetched rows).
   Steps distribute(std::vector<NamedStep> steps);
 
-  // The same from a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function
+  // distribute() of a module holder (TORCH_MODULE) or a shared_ptr to a module, and a function
   // (module&, batch) -> scalar loss, the mean over the batch.
   template <typename Module, typename Loss>
   Session distribute(std::shared_ptr<Module> module, Loss loss, const ir::Optimizer& optimizer,

@@ -236,6 +236,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     stands_by = false;
     hold_folder();
   };
+  options.snapshot_folder = arguments.training.save_to;
   options.resume_command = [begins_here](const std::string& from) {
     return resume_command(from, begins_here);
   };

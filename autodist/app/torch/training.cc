@@ -6,9 +6,11 @@
 #include <chrono>
 #include <deque>
 #include <memory>
+#include <new>
 #include <numeric>
 #include <regex>
 
+#include "autodist/app/device_failure.h"
 #include "autodist/app/metrics.h"
 #include "autodist/app/this_process.h"
 #include "autodist/base/clock.h"
@@ -101,11 +103,32 @@ std::string refused_sample(const std::string& refusal, const torch::Tensor& labe
                      samples[static_cast<std::size_t>(rows[0][0].item<std::int64_t>())]);
 }
 
-void run_step(Session& session, const Batch& batch, const std::vector<std::int64_t>& samples) {
+// Of a job whose earlier steps had enough: another start may have it again.
+[[noreturn]] void lose_memory(const Session& session, const std::string& what) {
+  fail(ErrorCode::kPeersLost, "train: step {}: no memory left, as there was for steps before: {}",
+       session.step(), what.substr(0, what.find('\n')));
+}
+
+// `has_run`: this process has done steps before.
+void run_step(Session& session, const Batch& batch, const std::vector<std::int64_t>& samples,
+              bool has_run) {
   try {
     session.run(batch);
+  } catch (const std::bad_alloc& error) {
+    if (has_run) lose_memory(session, error.what());
+    throw;
+  } catch (const Error& error) {
+    const bool is_device_full =
+        error.code() == ErrorCode::kInfeasible && is_out_of_memory(error.what());
+    if (has_run && is_device_full) lose_memory(session, error.what());
+    throw;
   } catch (const c10::Error& error) {
     const std::string refusal = error.what_without_backtrace();
+    if (has_run && is_out_of_memory(refusal)) lose_memory(session, refusal);
+    if (is_device_failure(refusal)) {
+      fail(ErrorCode::kPeersLost, "train: step {}: the device has failed: {}", session.step(),
+           refusal.substr(0, refusal.find('\n')));
+    }
     fail(ErrorCode::kUsage,
          "train: step {}: {}libtorch refuses what model and data ask for: {}. Mend that sample, "
          "or the model's sizes.",
@@ -200,7 +223,7 @@ TrainingResult train(Session& session, const models::Dataset& data, const Traini
     session.snapshot();
     const std::vector<std::int64_t> rows = order.rows(session.step());
     const auto samples = static_cast<std::int64_t>(rows.size());
-    run_step(session, data.batch(rows), rows);
+    run_step(session, data.batch(rows), rows, result.steps > 0);
     const StepReport report = session.last();
     const bool due = options.save_every > 0 && session.step() % options.save_every == 0;
     // To stop and to save by the clock is decided alike by all ranks, one step after one asked for

@@ -1,5 +1,7 @@
 #include "autodist/job/torch/captured.h"
 
+#include <torch/cuda.h>
+
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -7,7 +9,9 @@
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/ir/own_ops.h"
+#include "autodist/job/gpus.h"
 #include "autodist/job/torch/rank_device.h"
 
 namespace autodist::job {
@@ -122,6 +126,26 @@ void check_trainable(const ir::Graph& graph) {
   }
 }
 
+// Where the cluster gives this rank a GPU. On a rank of a CPU a model stays where it is.
+void move_to_own_device(const JoinedJob& job, TrainingStep& step) {
+  if (job.device().is_cpu()) return;
+  try {
+    move_to(job.device(), step);
+  } catch (const c10::OutOfMemoryError& error) {
+    throw capture::refusal_of(step, job.device(), "while the model is moved there", error);
+  }
+}
+
+// Where neither the cluster nor the model asks for one, and nobody has asked for CPUs.
+void say_what_is_unused(const JoinedJob& job, const TrainingStep& step) {
+  if (!job.is_chief() || job.options().cpu_only || !capture::device_of(step).is_cpu()) return;
+  for (const cluster::Node& node : job.cluster().nodes) {
+    if (!node.gpus.empty()) return;
+  }
+  const std::string unused = unused_line(static_cast<std::size_t>(torch::cuda::device_count()));
+  if (!unused.empty()) job.say(unused);
+}
+
 }  // namespace
 
 torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
@@ -131,8 +155,8 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   result.named = std::move(step);
   result.scaling = scaling_of(result.named, job.options());
   result.step = as_captured(result.named, result.scaling);
-  // A model that is on a device already stays there.
-  if (!job.device().is_cpu()) move_to(job.device(), result.step);
+  move_to_own_device(job, result.step);
+  if (index == 0) say_what_is_unused(job, result.step);
   result.seed = job.options().seed + index;
   job.show(fmt::format("capturing {}", result.step.name));
   capture::Options options = options_of(job, result);

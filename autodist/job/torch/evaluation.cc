@@ -1,4 +1,4 @@
-// A job's evaluations: the variables that all ranks have, and one rank's statistics for all.
+#include "autodist/job/torch/evaluation.h"
 
 #include <algorithm>
 #include <iterator>
@@ -7,12 +7,10 @@
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/capture/bindings.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/small_collectives.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/job/torch/session_state.h"
-#include "autodist/job/torch/training_job.h"
 
 namespace autodist::job {
 namespace {
@@ -54,28 +52,27 @@ std::vector<torch::Tensor> mean_of(std::vector<std::vector<torch::Tensor>> parts
 }  // namespace
 
 // Of all steps: one may train what another evaluates.
-std::vector<NamedTensor> TrainingJob::buffers_written() const {
+std::vector<NamedTensor> EvaluatedStatistics::buffers_written() const {
   std::set<std::string> written;
-  for (const auto& step : steps_) {
+  for (const auto& step : steps_.all()) {
     for (const ir::Buffer& buffer : step->graph().buffers) {
       if (buffer.mutated) written.insert(buffer.name);
     }
   }
   std::vector<NamedTensor> buffers;
-  std::copy_if(model_.buffers.begin(), model_.buffers.end(), std::back_inserter(buffers),
+  std::copy_if(steps_.model().buffers.begin(), steps_.model().buffers.end(),
+               std::back_inserter(buffers),
                [&](const NamedTensor& each) { return written.count(each.name) != 0; });
   return buffers;
 }
 
-void TrainingJob::prepare_evaluation(Statistics statistics) {
-  start();
-  save_what_is_due();
-  exec::Runner& runner = current();
-  const program::Program& program = steps_[current_.value_or(0)]->program();
+void EvaluatedStatistics::prepare(Statistics statistics) {
+  exec::Runner& runner = steps_.runner();
+  const program::Program& program = steps_.current().program();
   const std::vector<NamedTensor> buffers =
       program.replica_count() > 1 ? buffers_written() : std::vector<NamedTensor>{};
-  if (statistics_at_ != steps_done()) statistics_.clear();
-  statistics_at_ = steps_done();
+  if (steps_done_ != steps_.done()) statistics_.clear();
+  steps_done_ = steps_.done();
   const bool shares = !buffers.empty() && statistics_.count(statistics) == 0;
   std::optional<exec::Calls::Scope> call;
   if (shares || runner.meets_to_synchronize()) {
@@ -84,7 +81,7 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
   runner.synchronize();
   if (!shares) return;
   if (statistics == Statistics::kChief) {
-    const std::string own = is_chief() ? statistics_bytes(buffers) : "";
+    const std::string own = job_.is_chief() ? statistics_bytes(buffers) : "";
     const std::string chiefs = runner.of_chief(exec::Topic::kStatistics, own);
     statistics_[statistics] = tensors_of(chiefs, 0, buffers);
     return;
@@ -98,45 +95,21 @@ void TrainingJob::prepare_evaluation(Statistics statistics) {
   statistics_[statistics] = mean_of(std::move(parts));
 }
 
-void TrainingJob::begin_evaluation(Statistics statistics) {
-  if (!own_statistics_.empty()) {
+void EvaluatedStatistics::begin(Statistics statistics) {
+  if (!own_.empty()) {
     fail(ErrorCode::kUsage, "evaluate: called from inside of an evaluation. Call it after that.");
   }
-  prepare_evaluation(statistics);
+  prepare(statistics);
   const auto found = statistics_.find(statistics);
   if (found == statistics_.end()) return;
   const std::vector<NamedTensor> buffers = buffers_written();
-  for (const NamedTensor& each : buffers) own_statistics_.push_back(each.tensor.detach().clone());
+  for (const NamedTensor& each : buffers) own_.push_back(each.tensor.detach().clone());
   put(found->second, buffers);
 }
 
-void TrainingJob::end_evaluation() {
-  if (own_statistics_.empty()) return;
-  put(std::exchange(own_statistics_, {}), buffers_written());
-}
-
-std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch& batch,
-                                                 Statistics statistics) {
-  const TrainingStep& step = steps_[index]->declared();
-  if (!step.evaluate) {
-    fail(ErrorCode::kUsage,
-         "evaluate: the step '{}' has no evaluation function. Give it one where it is distributed.",
-         step.name);
-  }
-  begin_evaluation(statistics);
-  struct End {
-    TrainingJob& job;
-    ~End() { job.end_evaluation(); }
-  } const end{*this};
-  Batch there;
-  const torch::Device device = capture::device_of(step);
-  for (const torch::Tensor& each : batch) there.push_back(each.to(device));
-  std::vector<torch::Tensor> outputs = step.evaluate(there);
-  const bool came_from_host = !batch.empty() && batch.front().is_cpu();
-  for (torch::Tensor& each : outputs) {
-    if (came_from_host) each = each.cpu();
-  }
-  return outputs;
+void EvaluatedStatistics::end() {
+  if (own_.empty()) return;
+  put(std::exchange(own_, {}), buffers_written());
 }
 
 }  // namespace autodist::job

@@ -2,15 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "autodist/base/error.h"
-#include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/measured_library.h"
+#include "autodist/passes/transition_time.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
@@ -29,24 +28,16 @@ class JobSearch {
       : job_(job), what_(what), links_(links), settings_(job.options().search) {}
 
   // The chosen one first, at the chief; then the others that are worth a trial.
-  std::vector<strategy::Strategy> search(std::size_t trials,
-                                         const std::optional<comm::LibraryFigures>& library) {
-    planning::SearchRequest request;
-    request.options.budget = search::parse_budget(settings_.budget);
-    request.options.seed = settings_.seed;
-    request.options.stop = settings_.stop;
-    request.library = settings_.library && comm::has_gloo();
+  std::vector<strategy::Strategy> search(std::size_t trials, const MeasuredLibrary& library) {
+    planning::SearchRequest request =
+        planning::search_request(settings_, job_.specification(), library.is_there);
     request.options.progress = [this](const search::Progress& progress) {
       job_.show("searching: " + planning::progress_line(progress));
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
-    request.calibration = settings_.calibration ? *settings_.calibration
-                                                : sim::read_calibration(job_.specification());
     planning::add_cores(job_.too_few_cores(), request.calibration);
-    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
-    request.ranker = settings_.ranker;
-    request.history = settings_.history;
+    planning::add_library(library.figures, job_.size(), job_.cluster(), request.calibration);
     request.links = links_;
     planning::SearchedPlan plan = planning::search_plan(what_.graph, job_.cluster(), request);
     job_.show("");
@@ -138,26 +129,18 @@ class JobSearch {
     if (rivals.plans.size() > 1) rivals_ = std::move(rivals);
   }
 
-  // Whether the state that a change between them moves crosses the busiest card in half a second:
-  // trials are over after some dozens of changes.
+  // Whether a change between them, to and fro, moves its state in half a second: trials are over
+  // after some dozens of changes.
   [[nodiscard]] bool moves_soon(const program::Program& a, const program::Program& b) const {
     constexpr Seconds kSoon{0.5};
-    std::map<std::string, double> rates;  // bytes per second, by node
-    for (const cluster::Node& node : job_.cluster().nodes) {
-      rates[node.address] = node.bandwidth_bytes_per_s;
-    }
-    for (const auto* from : {&a, &b}) {
-      const program::Program& to = from == &a ? b : a;
-      std::map<std::string, double> sent;
-      for (const program::Move& move : program::transition(*from, to).moves) {
-        const Bytes bytes = exec::bytes_of(move, *what_.graph, &job_.options().user_rules);
-        sent[from->ranks[move.from.value].node] += static_cast<double>(bytes.value);
-      }
-      for (const auto& [node, bytes] : sent) {
-        if (bytes > rates[node] * kSoon.value) return false;
-      }
-    }
-    return true;
+    const auto bytes_of = [this](const program::Move& move) {
+      return exec::bytes_of(move, *what_.graph, &job_.options().user_rules);
+    };
+    const auto is_soon = [&](const program::Program& from, const program::Program& to) {
+      const program::Transition transition = program::transition(from, to);
+      return passes::seconds_of(transition, from, job_.cluster(), bytes_of) <= kSoon;
+    };
+    return is_soon(a, b) && is_soon(b, a);
   }
 
   // Nothing where the passes cannot carry it out.
@@ -199,7 +182,7 @@ strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
   JobSearch search(job, what, links);
   std::vector<strategy::Strategy> strategies;
   const torch::Device device = capture::device_of(*what.graph, *what.bindings);
-  const auto library = measured_library(job, device.str(), job.options().search.library);
+  const MeasuredLibrary library = measured_library(job, device.str(), job.options().search.library);
   if (job.is_chief()) strategies = search.search(count, library);
   if (count > 0) {
     // The others come here while the chief still searches.

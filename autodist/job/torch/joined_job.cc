@@ -1,6 +1,5 @@
 #include "autodist/job/torch/joined_job.h"
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <chrono>
 #include <filesystem>
 #include <limits>
-#include <map>
 #include <optional>
 #include <thread>
 #include <typeinfo>
@@ -22,7 +20,6 @@
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/device/cuda_graphs.h"
 #include "autodist/exec/large_tensors.h"
-#include "autodist/job/cores.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/meeting_point.h"
 #include "autodist/job/open_files.h"
@@ -41,6 +38,9 @@ constexpr std::chrono::milliseconds kLookForTurn{5};
 
 // What the chief left is of another job than before: of a chief that was started again.
 struct MeetingMoved {};
+
+// That this process has made so far: a program that is started again makes the same ones.
+std::atomic<std::size_t> jobs_made{0};
 
 // A process has one job at a time whose ranks are started by a chief: they run its program from the
 // begin, and are ranks of that job alone.
@@ -68,7 +68,8 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     : options_(std::move(options)),
       process_(std::move(process)),
       environment_(environment_of(process_.variables)),
-      specification_(specified(specification, environment_)) {
+      specification_(specified(specification, environment_)),
+      number_(jobs_made++) {
   check_options();
   if (options_.builder.empty()) {
     // A search predicts, by times that were measured.
@@ -118,6 +119,8 @@ JoinedJob::JoinedJob(const std::string& specification, JobOptions options, Proce
     start_and_join();
   }
   share_cores();
+  share_gpus();
+  if (!stands_by_) compare_computing();
   // Random numbers and the order of samples follow from it.
   comm::agree(*transport_, "seed", digest_of(std::to_string(options_.seed)),
               std::to_string(options_.seed), options_.join_limit);
@@ -137,7 +140,8 @@ bool JoinedJob::await_turn() {
     comm::all_gather(*transport_, "", "standby", options_.join_limit);
     for (std::string news = kWait; news == kWait;) {
       if (is_chief() && turn_comes(kSignOfLife)) news = kNow;
-      news = of_chief("standby's turn", news);
+      news = comm::broadcast(*transport_, 0, news, "standby's turn", options_.silence_limit,
+                             comm::kSilenceLimit);
     }
   } catch (const Error& error) {
     if (is_chief()) memory_->note_standing_by(0);
@@ -147,6 +151,7 @@ bool JoinedJob::await_turn() {
   stands_by_ = false;
   had_its_turn = true;
   show_life();
+  compare_computing();
   if (options_.takes_over) options_.takes_over();
   return true;
 }
@@ -221,6 +226,7 @@ void JoinedJob::connect(std::unique_ptr<comm::Transport> transport) {
 // supervises the job need not hear of this one any more.
 void JoinedJob::end() {
   heart_.reset();
+  if (memory_) memory_->forget_step_losses();
   constexpr Seconds kLookAround{0.2};
   constexpr int kBeforeItIsSaid = 15;
   if (live_ != nullptr) live_->rest();
@@ -248,9 +254,13 @@ exec::RunnerOptions JoinedJob::runner_options(std::uint64_t seed, std::uint32_t 
   options.wait_limit = options_.stall_limit;
   options.exchange.generation = generation;
   options.exchange.silence_limit = options_.silence_limit;
+  options.exchange.first_contact = options_.join_limit;
   options.exchange.say = process_.say;
   options.user_rules = &options_.user_rules;
   options.device_time = options_.device_time;
+  options.trace = options_.trace;
+  options.trace_steps = options_.trace_steps;
+  options.on_nonfinite = options_.on_nonfinite.value_or(exec::OnNonFinite::kStop);
   return options;
 }
 
@@ -288,31 +298,6 @@ void JoinedJob::check_initial_weights() const {
   fail(ErrorCode::kUsage,
        "initial_weights (--init) {}: there is no such file. `autodist ckpt extract` makes one.",
        file);
-}
-
-// By all ranks: each tells the others what it has.
-void JoinedJob::share_cores() {
-  const Cores own = own_cores();
-  const std::vector<std::string> all =
-      comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
-  const std::vector<cluster::Place> places = cluster::ranks_of(cluster(), options_.cpu_only);
-  std::map<std::size_t, std::vector<Cores>> by_node;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    by_node[places[rank].node].push_back(parse_cores(all[rank]));
-  }
-  const std::vector<Cores>& here = by_node[places[place_.rank].node];
-  cores_ = job::too_few_cores(by_node[places.front().node]);  // the chief computes
-  for (const cluster::Place& place : places) {
-    if (!place.serves_only && job::too_few_cores(by_node[place.node]) != cores_) cores_.reset();
-  }
-  if (environment_("OMP_NUM_THREADS")) return;
-  const int threads = threads_for(own, here);
-  torch::set_num_threads(threads);
-  // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
-  using SetThreads = void (*)(int);
-  const auto set_blas_threads =
-      reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"));
-  if (set_blas_threads != nullptr) set_blas_threads(threads);
 }
 
 // A step allocates and frees the same memory again and again: gradients, activations, slices off
@@ -399,7 +384,18 @@ void JoinedJob::join_started() {
   listen_where_others_reach_us(environment_("AUTODIST_ADDRESS").has_value());
   if (!is_chief()) return connect(comm::join(rendezvous(), nullptr));
   comm::ChiefListener listener = this->listener(place_.chief_port);
-  connect(comm::join(rendezvous(), &listener));
+  receive(listener);
+}
+
+// A spare on which another version lies cannot take a place.
+void JoinedJob::receive(comm::ChiefListener& listener) {
+  try {
+    connect(comm::join(rendezvous(), &listener));
+  } catch (const comm::OtherBuild& other) {
+    const cluster::Place place = cluster::ranks_of(cluster(), options_.cpu_only)[other.rank()];
+    if (memory_ && !stands_by_) memory_->note_unusable({cluster().nodes[place.node].address});
+    throw;
+  }
 }
 
 // A machine's own name often stands for its loopback (127.0.1.1 in Debian's /etc/hosts), where no
@@ -460,7 +456,7 @@ void JoinedJob::join_launched(const Launched& launched) {
   place_.chief_port = listener.port();
   const MeetingPoint until_all_are_there(folder, job_id,
                                          {place_.chief_port, place_.key, place_.chief_address});
-  connect(comm::join(rendezvous(), &listener));
+  receive(listener);
 }
 
 // Where the chief's word says; where that changes meanwhile, it was of a chief that is no more.
@@ -493,7 +489,9 @@ void JoinedJob::join_at_meeting(const std::string& folder, const std::string& jo
         stale = meeting;
         continue;
       }
-      if (!in_vain || error.code() == ErrorCode::kUsage) throw;
+      const bool refused =
+          error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kEnvironment;
+      if (!in_vain || refused) throw;
       throw Error(error.code(), fmt::format("{} (where the chief listens stands in {}; without a "
                                             "chief that runs it is stale, and may be removed)",
                                             error.what(), meeting_file(folder, job_id)));
@@ -529,7 +527,7 @@ void JoinedJob::start_and_join() {
   others.erase(others.begin());  // this process
   children_ =
       std::make_unique<StartedRanks>(others, options_.output ? options_.output : process_.output);
-  connect(comm::join(rendezvous(), &listener));
+  receive(listener);
 }
 
 }  // namespace autodist::job

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "autodist/base/clock.h"
 #include "autodist/cluster/members.h"
@@ -47,7 +48,8 @@ class JoinedJob {
   // JobOptions::while_waiting.
   void look_around();
   // By all ranks, before a state is loaded and before the first step: those of a standby wait here
-  // for their turn; false where there was nothing to wait for. Throws as look_around().
+  // for their turn; false where there was nothing to wait for. Throws as look_around(), and
+  // Error(kPeersLost) naming a rank of it that says nothing for options.silence_limit.
   bool await_turn();
   // Until its turn has come: it is none of the job's ranks yet.
   [[nodiscard]] bool stands_by() const { return stands_by_; }
@@ -61,13 +63,21 @@ class JoinedJob {
   void end();
 
   [[nodiscard]] bool encrypts() const { return planning::encrypts(options_.encryption, cluster()); }
-  // Of this job's runners: how long is waited for whom, and what the user gave.
+  // What JobOptions say of a runner: how long it waits for whom, what it keeps, and what the user
+  // gave. Its first step and values are its own.
   [[nodiscard]] exec::RunnerOptions runner_options(std::uint64_t seed,
                                                    std::uint32_t generation) const;
 
   // At the chief of a job that is supervised; else null.
   [[nodiscard]] JobMemory* memory() { return memory_ ? &*memory_ : nullptr; }
   [[nodiscard]] const JobMemory* memory() const { return memory_ ? &*memory_ : nullptr; }
+
+  // Of the jobs that this process has made, from 0.
+  [[nodiscard]] std::size_t number() const { return number_; }
+  // At the chief of a job that is supervised: the loss of a step, of the model and plan that
+  // `model` stands for, of which all steps have the same loss when they are done again. Says once
+  // where a start before this one had another one there. REQUIRES: memory().
+  void note_loss(std::uint64_t model, std::int64_t step, double loss);
 
   // To the user of this process. Of a standby nobody wants to hear until its turn.
   void say(const std::string& line) const {
@@ -94,7 +104,7 @@ class JoinedJob {
   [[nodiscard]] const std::string& launcher() const { return launcher_; }
   // Per machine, where all have as many and fewer than ranks; else nothing.
   [[nodiscard]] std::optional<std::uint32_t> too_few_cores() const { return cores_; }
-  // That this rank computes on.
+  // The device that this rank computes on.
   [[nodiscard]] torch::Device device() const { return device_; }
   comm::Transport& transport() { return *transport_; }
   // What the chief passes, at every rank; as comm::broadcast(), whose `what` it is.
@@ -113,11 +123,16 @@ class JoinedJob {
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores();
+  void share_gpus();
+  // With what the job's start before this one had; says what differs.
+  void compare_computing();
   void keep_freed_memory() const;
   void record_graphs() const;
   void check_size() const;
   [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;
+  // At the chief: the other ranks join.
+  void receive(comm::ChiefListener& listener);
   void join_started();
   void join_launched(const Launched& launched);
   void join_at_meeting(const std::string& folder, const std::string& job_id);
@@ -131,6 +146,7 @@ class JoinedJob {
   ProcessContext process_;
   Environment environment_;
   std::string specification_;
+  std::size_t number_;
   cluster::Members members_;
   std::uint32_t size_ = 1;
   JobPlace place_;
@@ -140,12 +156,14 @@ class JoinedJob {
   std::string checkpoint_;
   torch::Device device_ = torch::kCPU;
   std::optional<std::uint32_t> cores_;  // too_few_cores()
+  std::vector<std::string> computing_;  // by rank: on which GPU, or CPU with how many threads
+  bool said_other_loss_ = false;
   std::string launcher_;
   SteadyClock clock_;
   std::unique_ptr<StartedRanks> children_;
   std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
   std::unique_ptr<comm::Transport> transport_;
-  comm::LiveTransport* live_ = nullptr;  // the same, where there are others
+  comm::LiveTransport* live_ = nullptr;  // transport_, where there are other ranks
   std::shared_ptr<const void> one_job_;  // while it lives, no other may start ranks
   Seconds told_;                         // for how long we had waited when we said so
 };

@@ -6,17 +6,17 @@
 
 namespace autodist::job {
 
-std::optional<comm::LibraryFigures> measured_library(JoinedJob& job, const std::string& device,
-                                                     bool wanted) {
+MeasuredLibrary measured_library(JoinedJob& job, const std::string& device, bool wanted) {
   const Seconds limit = job.options().join_limit;
-  const bool can = wanted && comm::has_gloo() && !job.encrypts() && job.size() > 1;
-  if (!job.chief_says("library", can)) return {};
-  const auto collectives =
-      comm::make_collectives(job.transport(), job.own_address(), device, limit);
-  std::optional<comm::LibraryFigures> figures;
-  if (!collectives->is_on_device()) figures = comm::probe_library(*collectives, job.clock());
+  const bool can = wanted && !job.encrypts() && job.size() > 1;
+  if (!job.chief_says("library", can)) return {comm::has_gloo(), {}};
+  const comm::CollectiveLibrary library = comm::library_for(job.transport(), device, limit);
+  MeasuredLibrary measured{library != comm::CollectiveLibrary::kNone, {}};
+  if (library != comm::CollectiveLibrary::kGloo) return measured;
+  const auto collectives = comm::make_gloo(job.transport(), job.own_address(), limit);
+  measured.figures = comm::probe_library(*collectives, job.clock());
   comm::all_gather(job.transport(), "", "library", limit);  // nobody leaves while others still sum
-  return figures;
+  return measured;
 }
 
 }  // namespace autodist::job

@@ -1,4 +1,4 @@
-// What all-reduces by a library take in this job, for a search that may choose them.
+// All-reduces by a library in this job, and what they take, for a search that may choose them.
 
 #pragma once
 
@@ -10,11 +10,15 @@
 
 namespace autodist::job {
 
-// By all ranks at the same point: connects the library, and measures it. Nothing where the chief
-// does not want it, where what ranks say is encrypted, which a library's sums are not, where this
-// build has no library, and where the library sums on devices, whose collectives are priced from
-// tables. `device`: libtorch's word for this rank's. Throws as make_collectives() does.
-std::optional<comm::LibraryFigures> measured_library(JoinedJob& job, const std::string& device,
-                                                     bool wanted);
+struct MeasuredLibrary {
+  bool is_there = false;  // for the ranks' devices
+  // Nothing where the chief did not want it, where what ranks say is encrypted, which a library's
+  // sums are not, and where the library sums on devices, whose collectives are priced from tables.
+  std::optional<comm::LibraryFigures> figures;
+};
+
+// By all ranks at the same point: connects the library, and measures it. `device`: libtorch's word
+// for this rank's. Throws as make_collectives() does.
+MeasuredLibrary measured_library(JoinedJob& job, const std::string& device, bool wanted);
 
 }  // namespace autodist::job

@@ -1,5 +1,4 @@
-// A job goes on under another plan: who chooses it, how all ranks agree, and what moves
-// (program/transition.h).
+#include "autodist/job/torch/plan_change.h"
 
 #include <fmt/ranges.h>
 
@@ -10,8 +9,9 @@
 #include "autodist/base/file.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
-#include "autodist/job/torch/training_job.h"
-#include "autodist/program/transition.h"
+#include "autodist/job/torch/counted_trials.h"
+#include "autodist/job/torch/plan_replay.h"
+#include "autodist/passes/transition_time.h"
 
 namespace autodist::job {
 namespace {
@@ -33,8 +33,21 @@ std::string accepted(const std::string& said) {
 
 }  // namespace
 
+void PlanChanges::begin() {
+  const std::string& plans = job_.options().plans_file;
+  if (!plans.empty()) {
+    sequence_ = std::make_unique<PlanReplay>(
+        is_chief() ? history_of(job_, plans) : strategy::StrategyHistory{}, steps_.done());
+  } else if (auto rivals = steps_.front().take_rivals();
+             rivals && all_compute(steps_.front().program())) {
+    sequence_ = std::make_unique<CountedTrials>(job_, std::move(*rivals), steps_.done());
+    if (job_.memory() != nullptr) job_.memory()->note_trials(true);
+  }
+  keep_history();
+}
+
 // Of the chief alone; at the others nothing.
-std::string TrainingJob::strategy_of_chief(std::size_t index,
+std::string PlanChanges::strategy_of_chief(std::size_t index,
                                            const planning::StrategyRequest& request,
                                            const std::optional<strategy::Strategy>& given) {
   if (!is_chief()) return "";
@@ -45,26 +58,26 @@ std::string TrainingJob::strategy_of_chief(std::size_t index,
            "or a strategy that plan() has found, expected",
            planning::kSearch);
     }
-    return kHere + strategy::serialize(given ? *given : steps_[index]->choose(request));
+    return kHere + strategy::serialize(given ? *given : steps_.at(index).choose(request));
   } catch (const Error& error) {
     return refusal(error.code(), error.what());
   }
 }
 
 // Returns when every rank knows that all have the newest variables, and the same next Program.
-void TrainingJob::agree_to_change(std::size_t index, const program::Program& next) {
-  exec::Runner& runner = steps_[index]->runner();
+void PlanChanges::agree(std::size_t index, const program::Program& next) {
+  exec::Runner& runner = steps_.at(index).runner();
   runner.settle();
   std::string said = kHere + to_string(program::digest_of(next));
   if (runner.has_changes()) {
     said = refusal(ErrorCode::kUsage,
                    fmt::format("rank {} has new values in its parameters; a step takes them first",
-                               job_->rank()));
+                               job_.rank()));
   } else if (runner.calls().has_due()) {
     said = refusal(ErrorCode::kUsage,
                    "a checkpoint that rank 0 asked for alone is due after a later step");
   }
-  const std::uint32_t number = plan_changes_;
+  const std::uint32_t number = asked_;
   std::map<std::string, std::vector<std::uint32_t>> ranks;  // by the Program's digest
   for (const auto& [rank, each] : runner.of_all({exec::Topic::kPlanned, number}, said)) {
     ranks[accepted(each)].push_back(rank);
@@ -81,10 +94,11 @@ void TrainingJob::agree_to_change(std::size_t index, const program::Program& nex
 }
 
 // Nothing has changed yet when it throws, which it does at all ranks alike.
-TrainingJob::PreparedChange TrainingJob::prepare_change(
-    std::size_t index, exec::Call call, const planning::StrategyRequest& request,
-    const std::optional<strategy::Strategy>& given, const std::string& name) {
-  JobStep& step = turn(index);
+PlanChanges::Prepared PlanChanges::prepare(std::size_t index, exec::Call call,
+                                           const planning::StrategyRequest& request,
+                                           const std::optional<strategy::Strategy>& given,
+                                           const std::string& name) {
+  JobStep& step = steps_.at(index);
   if (!all_compute(step.program())) {
     fail(
         ErrorCode::kUsage,
@@ -93,24 +107,24 @@ TrainingJob::PreparedChange TrainingJob::prepare_change(
   }
   exec::Runner& runner = step.runner();
   const auto made = begin_call(runner, call);
-  ++plan_changes_;
-  const std::string document = accepted(runner.of_chief({exec::Topic::kPlan, plan_changes_},
-                                                        strategy_of_chief(index, request, given)));
-  PreparedChange change;
+  ++asked_;
+  const std::string document = accepted(
+      runner.of_chief({exec::Topic::kPlan, asked_}, strategy_of_chief(index, request, given)));
+  Prepared change;
   change.next = step.plan_with(strategy::deserialize(document, "the chief's strategy"),
                                is_chief() ? name : "");
   const program::Program& next = *change.next.program;
   change.moves = program::transition(step.program(), next);
   program::verify(change.moves, step.program(), next);
-  check_shared(index, next);
-  if (!next.collectives.empty() && !collectives_) check_library(step);
-  agree_to_change(index, next);
+  steps_.check_shared(index, next);
+  if (!next.collectives.empty() && !steps_.have_library()) check_library(step);
+  agree(index, next);
   return change;
 }
 
 // That all-reduces by a library, which the job has not had yet, can begin.
-void TrainingJob::check_library(const JobStep& step) const {
-  if (channels_) {
+void PlanChanges::check_library(const JobStep& step) const {
+  if (steps_.size() > 1) {
     fail(ErrorCode::kUsage,
          "change_plan: a job of several steps that began without a library's all-reduces cannot "
          "begin with one; name such a plan for one of its steps first");
@@ -122,20 +136,19 @@ void TrainingJob::check_library(const JobStep& step) const {
   }
 }
 
-PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
-  JobStep& step = *steps_[index];
+PlanChange PlanChanges::go_on_under(std::size_t index, Prepared change) {
+  JobStep& step = steps_.at(index);
   step.change_plan(std::move(change.next), change.moves, [&] {
-    connect_library();
-    return connections_of(index);
+    steps_.connect_library();
+    return steps_.connections_of(index);
   });
-  if (wished_for_the_end_) step.runner().calls().wish_for_the_end();
-  gathered_at_.reset();  // under the plan before
-  gathered_.reset();
-  saved_in_.clear();
+  changed_(step);
   PlanChange told;
-  for (const program::Move& each : change.moves.moves) {
-    told.moved += exec::bytes_of(each, step.graph(), &job_->options().user_rules);
-  }
+  const auto bytes_of = [&](const program::Move& move) {
+    return exec::bytes_of(move, step.graph(), &job_.options().user_rules);
+  };
+  for (const program::Move& each : change.moves.moves) told.moved += bytes_of(each);
+  told.predicted = passes::seconds_of(change.moves, step.program(), job_.cluster(), bytes_of);
   for (const ir::VariableId each : change.moves.forgotten) {
     told.forgotten.push_back(step.graph().variable(each).name);
   }
@@ -144,78 +157,79 @@ PlanChange TrainingJob::go_on_under(std::size_t index, PreparedChange change) {
 }
 
 // The user's plan ends the trials, or the repetition of a file of plans: neither knows it.
-PlanChange TrainingJob::change_plan(std::size_t index, planning::StrategyRequest request,
-                                    const std::optional<strategy::Strategy>& given) {
-  request.own = job_->options().builders;
-  request.one_of_several = !steps_[index]->name().empty();
+PlanChange PlanChanges::change(std::size_t index, planning::StrategyRequest request,
+                               const std::optional<strategy::Strategy>& given) {
+  request.own = job_.options().builders;
+  request.one_of_several = !steps_.at(index).name().empty();
   const std::string name = given ? "strategy " + given->id : name_of(request);
-  PreparedChange change = prepare_change(index, exec::Call::kChangePlan, request, given, name);
+  Prepared change = prepare(index, exec::Call::kChangePlan, request, given, name);
   drop_sequence();
   const PlanChange told = go_on_under(index, std::move(change));
-  steps_[index]->remember_plan();
+  steps_.at(index).remember_plan();
   return told;
 }
 
 // The chief alone has the strategy; the others learn whether there is another.
-PlanSequence::Decision TrainingJob::decide_together() {
-  exec::Runner& runner = current();
+PlanSequence::Decision PlanChanges::decide_together() {
+  exec::Runner& runner = steps_.runner();
   const auto call = begin_call(runner, exec::Call::kTrial);
-  ++plan_changes_;
+  ++asked_;
   PlanSequence::Decision decision;
   std::string said;
   if (is_chief()) {
     decision = sequence_->decide();
     said = fmt::format("{} {}", decision.steps, decision.strategy ? "changes" : "stays");
   }
-  said = runner.of_chief({exec::Topic::kPlan, plan_changes_}, said);
+  said = runner.of_chief({exec::Topic::kPlan, asked_}, said);
   decision.steps = std::stoll(said);
   if (said.substr(said.find(' ') + 1) == "changes" && !is_chief()) decision.strategy.emplace();
   return decision;
 }
 
-// Before a step, by all ranks: a block of steps under one plan has ended, or the first begins.
-void TrainingJob::meet_for_plan() {
+// A block of steps under one plan has ended, or the first begins.
+void PlanChanges::meet_where_due() {
+  if (!sequence_ || !sequence_->is_due(steps_.done())) return;
   const PlanSequence::Decision decision = decide_together();
-  std::optional<PreparedChange> change;
+  std::optional<Prepared> change;
   try {
     if (decision.strategy) {
-      change = prepare_change(0, exec::Call::kTrial, {}, decision.strategy, decision.name);
+      change = prepare(0, exec::Call::kTrial, {}, decision.strategy, decision.name);
     }
   } catch (const Error& error) {
     const bool is_refused =
         error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kInfeasible;
     if (!is_refused) throw;
-    if (sequence_->put_off(steps_done(), error)) return;
-    if (is_chief()) job_->say(fmt::format("no further trials of plans: {}", error.what()));
+    if (sequence_->put_off(steps_.done(), error)) return;
+    if (is_chief()) job_.say(fmt::format("no further trials of plans: {}", error.what()));
     end_sequence();
     return;
   }
   if (change) go_on_under(0, std::move(*change));
-  if (!sequence_->begin_block(steps_done(), decision.steps)) end_sequence();
+  if (!sequence_->begin_block(steps_.done(), decision.steps)) end_sequence();
 }
 
-void TrainingJob::end_sequence() {
+void PlanChanges::end_sequence() {
   const std::string lines = sequence_->lines();
-  if (is_chief() && !lines.empty() && job_->options().search.found) {
-    job_->options().search.found(lines);
+  if (is_chief() && !lines.empty() && job_.options().search.found) {
+    job_.options().search.found(lines);
   }
-  steps_.front()->remember_plan();
+  steps_.front().remember_plan();
   drop_sequence();
 }
 
-void TrainingJob::drop_sequence() {
+void PlanChanges::drop_sequence() {
   sequence_.reset();
-  if (job_->memory() != nullptr) job_->memory()->note_trials(false);
+  if (job_.memory() != nullptr) job_.memory()->note_trials(false);
 }
 
 // Under which plan the next step is. A run that resumes goes on with the history that is there.
-void TrainingJob::keep_history() {
-  const std::string& file = job_->options().write_plans;
+void PlanChanges::keep_history() {
+  const std::string& file = job_.options().write_plans;
   if (file.empty() || !is_chief()) return;
-  const std::int64_t step = steps_done();
-  const StepPlan& now = steps_.front()->plan();
+  const std::int64_t step = steps_.done();
+  const StepPlan& now = steps_.front().plan();
   if (history_.empty() && step > 0 && std::filesystem::exists(file)) {
-    history_ = history_of(*job_, file);
+    history_ = history_of(job_, file);
   }
   while (!history_.empty() && history_.back().step >= step) history_.pop_back();
   if (!history_.empty() && history_.back().strategy == now.strategy) return;

@@ -14,9 +14,9 @@
 
 namespace autodist::job {
 
-// As the cluster says, with `cpu_only` a CPU in the place of each GPU. Where CUDA_VISIBLE_DEVICES
-// shows this process one GPU alone, it is that one, whatever its index on the machine. Throws
-// Error(kEnvironment) where this process does not have it.
+// The rank's device as the cluster names it; with `cpu_only` a CPU in the place of each GPU. Where
+// CUDA_VISIBLE_DEVICES shows this process one GPU alone, it is that one, whatever its index on the
+// machine. Throws Error(kEnvironment) where this process does not have it.
 torch::Device rank_device(const cluster::Cluster& cluster, std::uint32_t rank, bool cpu_only,
                           const Environment& environment);
 

@@ -18,7 +18,7 @@ class SampleOrder {
   SampleOrder(std::int64_t samples, std::int64_t batch, std::uint64_t seed, bool shuffle = true);
 
   std::vector<std::int64_t> rows(std::int64_t step);
-  // Of them those that `part` says of so many: [begin, end).
+  // The part [begin, end) of a step's rows that `part` says of so many.
   using Part = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t samples)>;
   std::vector<std::int64_t> rows(std::int64_t step, const Part& part);
 

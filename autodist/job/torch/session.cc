@@ -1,5 +1,5 @@
 // The story, in code: capture, choose, rewrite and agree (job_step.h), start and take turns
-// (training_job.h), run.
+// (job_steps.h), run.
 
 #include "autodist/job/torch/session.h"
 

@@ -97,14 +97,18 @@ struct JobOptions {
   std::int64_t accumulate = 1;
   // Every so many steps, before the step: compare it with its replay on the same rows. 0: never.
   std::int64_t verify_every = 0;
-  // So many of this run's first steps are each compared so, where the graph is not placed.
+  // So many of this run's first steps are each compared with their replay, where the graph is not
+  // placed.
   std::int64_t verify_first = 0;
   // kStop where nothing is said.
   std::optional<exec::OnNonFinite> on_nonfinite;
   bool snapshots = true;  // Session::snapshot() may take some
+  // Where a snapshot goes for which memory has no room. Nothing: into the folder that resume() was
+  // given; empty: nowhere.
+  std::optional<std::string> snapshot_folder;
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
-  // of any rank is not finite is skipped by all. Empty: not so. Not beside on_nonfinite.
+  // of any rank is not finite is skipped by all. Empty: no loss scaling. Not beside on_nonfinite.
   std::string loss_scaling;
   // A safetensors file whose tensors take the place of the model's own first values, by name. What
   // only one side has is listed on standard error; another shape is refused.
@@ -144,8 +148,8 @@ struct StepReport {
   bool captured = false;
   // With loss scaling: a gradient of this rank was not finite, so no rank updates anything.
   bool overflow = false;
-  // That it ran under, by name, at the chief: a builder, a strategy's file, or what a search calls
-  // it.
+  // The plan that the step ran under, by name, at the chief: a builder, a strategy's file, or what
+  // a search calls it.
   std::string plan;
 };
 
@@ -212,6 +216,7 @@ enum class SaveUntil : std::uint8_t {
 // What became of a plan that another one took the place of.
 struct PlanChange {
   Bytes moved;                         // from rank to rank
+  Seconds predicted;                   // for that, by the rates of the cluster's links
   std::vector<std::string> forgotten;  // parameters of which compression owed something: dropped
 };
 
@@ -271,7 +276,7 @@ class Session {
   StepSummary summarise(bool stop = false, bool save = false);
   // The summary of the last step for which summarise() was called.
   StepSummary last_summary();
-  // Those that summarise() has not returned yet, up to that step.
+  // The summaries that summarise() has not returned yet, up to last_summary()'s.
   std::vector<StepSummary> remaining_summaries();
 
   // With loss scaling: the scale of the next step, and how many steps were skipped so far. Waits
@@ -353,9 +358,10 @@ class Session {
   std::int64_t resume(const std::string& directory = {});
   // Between two steps, a place from which the loop can go on: step(), and what is kept, say all
   // that it needs. Every rank calls it at every such place. So often that it takes a hundredth of
-  // the time, the state of the job is copied into the memory of who starts it again. Does nothing
-  // where nobody does, before resume() was called, for asynchronous variables, without
-  // JobOptions::snapshots, and where memory is short, which is said.
+  // the time, the state of the job is copied into the memory of who starts it again; where that has
+  // no room, into JobOptions::snapshot_folder, which is said. Does nothing where nobody starts it
+  // again, before resume() was called, for asynchronous variables, without JobOptions::snapshots,
+  // and where neither has room, which is said.
   void snapshot();
 
   [[nodiscard]] std::int64_t step() const;  // of the next run()
@@ -376,7 +382,8 @@ class Session {
   // Rows since the last call, of at most JobOptions::trace_steps steps; empty unless asked for in
   // the options.
   program::Trace take_trace();
-  // Those of all ranks, at the chief, in its time; every rank calls it, once after its last step.
+  // The rows of all ranks, at the chief, in its time; every rank calls it, once after its last
+  // step.
   program::Trace gather_trace();
   // What finish() has gathered (JobOptions::trace_at_end); else empty.
   [[nodiscard]] const program::Trace& final_trace() const;

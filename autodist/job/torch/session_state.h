@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,13 +13,11 @@
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/job/torch/job_step.h"
+#include "autodist/job/torch/model_values.h"
 #include "autodist/job/torch/step_run.h"
 #include "autodist/program/program.h"
 
 namespace autodist::job {
-
-// Told of what is passed over, a line each.
-using Warn = std::function<void(const std::string& line)>;
 
 std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
 
@@ -36,27 +33,18 @@ void gather(JobStep& step, exec::Checkpoint& checkpoint);
 class StateCopy {
  public:
   exec::Checkpoint checkpoint;  // without the optimizers' state, until whole() has put it in
-  // That state, which may still be on its way, by the step's prefix; none once whole() was called.
+  // The optimizers' state, which may still be on its way, by the step's prefix; none once whole()
+  // was called.
   std::vector<std::pair<std::string, StepRun::State>> optimizers;
 
-  // With that state, for which it waits. By one thread at a time. Throws Error where it does not
-  // come.
+  // The checkpoint with the optimizers' state, for which it waits. By one thread at a time. Throws
+  // Error where it does not come.
   const exec::Checkpoint& whole();
   [[nodiscard]] bool has_come() const { return optimizers.empty(); }  // by whole()
 };
 
 // Copies of parameters (a tied one once) and buffers, under the model's names.
 std::vector<exec::TensorData> copy_model(const TrainingStep& step);
-
-// Values for the model from a safetensors file, by name; warns of names that only one side has.
-// Throws Error(kCheckpoint) for a file that cannot be read, has no name in common with the model,
-// or another shape of one.
-void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn);
-
-// Parameters and buffers of the newest sound checkpoint of `directory`, by name, into the model's
-// own. Warns of damaged newer ones. Throws Error(kCheckpoint).
-exec::Checkpoint read_into(exec::FileSystem& files, const TrainingStep& step,
-                           const std::string& directory, const Warn& warn);
 
 // What the chief read of a checkpoint for all ranks, as safetensors.
 struct LoadedState {

@@ -11,6 +11,7 @@
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
+#include "autodist/exec/checkpoint_folder.h"
 #include "autodist/job/control_group.h"
 
 namespace autodist::job {
@@ -59,8 +60,22 @@ std::string name_of_job(std::size_t number, const TrainingStep& model) {
   return fmt::format("{}-{}/", number, to_string(digest_of(text)));
 }
 
-// Each has a slot, and while one is written there is what it is written from.
-Bytes needed(Bytes state, bool is_first) { return Bytes{state.value * (is_first ? 3 : 1)}; }
+// What else is taken from it meanwhile is not known, and is left as much again. "" where it fits.
+std::string lacking(Bytes takes, Bytes free) {
+  if (takes.value <= free.value / 2) return "";
+  return fmt::format("it takes {}, and of the {} that are free at most half is taken",
+                     to_string(takes), to_string(free));
+}
+
+// On its disk; the folder itself may not be there yet.
+Bytes free_in(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code unknown;
+  fs::path path = fs::absolute(folder, unknown);
+  while (!fs::exists(path, unknown) && path.has_relative_path()) path = path.parent_path();
+  const fs::space_info space = fs::space(path, unknown);
+  return Bytes{unknown ? 0 : static_cast<std::int64_t>(space.available)};
+}
 
 bool limits_files() {
   rlimit limit{};
@@ -70,16 +85,15 @@ bool limits_files() {
 }  // namespace
 
 Snapshots::Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& model,
-                     const Clock& clock, Warn warn)
+                     const Clock& clock, Warn warn, std::function<Bytes()> free)
     : memory_(memory),
       clock_(clock),
       warn_(std::move(warn)),
+      free_(std::move(free)),
       job_(name_of_job(number, model)),
       are_taken_(memory != nullptr) {
   if (!are_taken_ || !limits_files()) return;
-  warn_(
-      "no snapshots in memory: files may not grow as they like here (ulimit -f); unlimited "
-      "expected");
+  warn_("no snapshots: files may not grow as they like here (ulimit -f); unlimited expected");
   are_taken_ = false;
 }
 
@@ -88,8 +102,10 @@ void Snapshots::resumes_from(const std::string& directory) {
   namespace fs = std::filesystem;
   fs::path path = fs::absolute(directory).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "ckpt/"
-  if (path.filename().string().rfind("step-", 0) == 0) path = path.parent_path();
+  const bool is_step = path.filename().string().rfind("step-", 0) == 0;
+  if (is_step) path = path.parent_path();
   memory_->note_folder(job_, path.string());
+  if (!is_step) fall_back_to(path.string());  // else no later step of it would be looked for
 }
 
 std::optional<LoadedState> Snapshots::newer_than(std::int64_t saved, const TrainingStep& model,
@@ -104,7 +120,8 @@ bool Snapshots::is_due(std::int64_t step) {
   if (!are_taken_) return false;
   if (!due_) {
     due_ = step + SnapshotSchedule::kFirst;
-    schedule_.emplace(step, clock_.now());
+    begun_ = clock_.now();
+    schedule_.emplace(step, begun_);
   }
   return step >= *due_;
 }
@@ -115,18 +132,45 @@ std::optional<std::int64_t> Snapshots::put_off(std::int64_t step, bool is_saving
   if (is_saving || is_writing) return schedule_->soon(step);
   finish_writing();
   if (!last_.failure.empty()) return fail_at(step, std::exchange(last_.failure, ""));
-  const Bytes takes = needed(size, memory_->progress().kept < 0);
-  const Bytes free = free_memory();
-  // What the training itself still takes is not known, and is left as much again.
-  if (takes.value <= free.value / 2) return std::nullopt;
-  return fail_at(step, fmt::format("it takes {}, and of the {} that are free at most half is taken",
-                                   to_string(takes), to_string(free)));
+  size_ = size;
+  const Bytes free = free_();
+  const std::string lacks = lacks_in_memory(size, free);
+  goes_to_ = lacks.empty() ? "" : folder_;
+  if (lacks.empty()) return std::nullopt;
+  if (folder_.empty()) {
+    return fail_at(step, lacks +
+                             ". A loss costs all that was done since the last checkpoint, or since "
+                             "the beginning. With a folder (--save, in a program resume(FOLDER)) "
+                             "snapshots go there");
+  }
+  exec::RealFileSystem files;
+  if (exec::was_asked_for(files, folder_, step)) return schedule_->soon(step);
+  const std::string lacks_there = lacks_in_folder(size, free);
+  if (!lacks_there.empty()) return fail_at(step, lacks_there);
+  if (!std::exchange(told_folder_, true)) {
+    warn_(
+        fmt::format("snapshots go to {}: in memory there is no room for one: {}", folder_, lacks));
+  }
+  return std::nullopt;
+}
+
+// Each has a slot, and while one is written there is what it is written from.
+std::string Snapshots::lacks_in_memory(Bytes size, Bytes free) const {
+  const bool is_first = memory_->progress().kept < 0;
+  return lacking(Bytes{size.value * (is_first ? 3 : 1)}, free);
+}
+
+// What it is written from is in memory for as long.
+std::string Snapshots::lacks_in_folder(Bytes size, Bytes free) const {
+  const std::string lacks = lacking(size, free);
+  if (!lacks.empty()) return "in memory " + lacks;
+  const std::string lacks_there = lacking(size, free_in(folder_));
+  return lacks_there.empty() ? "" : fmt::format("in {} {}", folder_, lacks_there);
 }
 
 std::int64_t Snapshots::fail_at(std::int64_t step, const std::string& why) {
   if (!std::exchange(told_, true)) {
-    warn_(fmt::format("no snapshot in memory at step {}: {}; it is tried again now and then", step,
-                      why));
+    warn_(fmt::format("no snapshot at step {}: {}; it is tried again now and then", step, why));
   }
   return schedule_->much_later(step);
 }
@@ -134,8 +178,8 @@ std::int64_t Snapshots::fail_at(std::int64_t step, const std::string& why) {
 std::int64_t Snapshots::write(std::shared_ptr<StateCopy> state, Seconds begin) {
   const std::int64_t step = state->checkpoint.step;
   // What is written goes at once; a future keeps its function until somebody asks for the outcome.
-  auto work = [this, state = std::move(state)]() mutable {
-    const Written written = write_to_memory(*state);
+  auto work = [this, state = std::move(state), folder = goes_to_]() mutable {
+    const Written written = write_to(folder, *state);
     state.reset();
     return written;
   };
@@ -146,26 +190,38 @@ std::int64_t Snapshots::write(std::shared_ptr<StateCopy> state, Seconds begin) {
   return due;
 }
 
-// Once, where it is much; from the second one on, when it is known what writing takes.
+// From the second one on, when it is known what writing takes: once it is much, or when the
+// training has lasted, so that a short one says nothing of it. Again where it has become much.
 void Snapshots::tell_what_a_loss_costs() {
   constexpr Seconds kMuch{10};
-  if (last_.took == Seconds{0} || schedule_->apart() < kMuch || told_cost_) return;
-  told_cost_ = true;
-  warn_(fmt::format(
-      "snapshots in memory come every {} steps here, about {} apart, as more would slow the "
-      "training: a lost rank can cost that much of it, or what was done since the last checkpoint "
-      "where that is less",
-      schedule_->steps_apart(), to_string(schedule_->apart())));
+  constexpr Seconds kLasting{60};
+  if (last_.took == Seconds{0}) return;
+  const Seconds cost = schedule_->apart() + last_.took;  // one that is being written does not count
+  const bool is_much = cost >= kMuch && (!told_cost_ || cost > *told_cost_ * 2);
+  const bool has_lasted = !told_cost_ && clock_.now() - begun_ >= kLasting;
+  if (!is_much && !has_lasted) return;
+  told_cost_ = cost;
+  warn_(
+      fmt::format("snapshots: {} in {}, every {} steps; a loss costs at most about {} of training",
+                  to_string(size_), goes_to_.empty() ? "memory" : goes_to_,
+                  schedule_->steps_apart(), to_string(cost)));
 }
 
-Snapshots::Written Snapshots::write_to_memory(StateCopy& state) const {
+Snapshots::Written Snapshots::write_to(const std::string& folder, StateCopy& state) const {
   Written written;
   const Seconds begin = clock_.now();
+  const std::int64_t step = state.checkpoint.step;
   try {
-    SnapshotFiles files(*memory_, job_);
-    memory_->begin_snapshot();
-    exec::write_checkpoint(files, kFrom, state.whole(), exec::kKeptCheckpoints,
-                           [&] { memory_->end_snapshot(state.checkpoint.step); });
+    if (folder.empty()) {
+      SnapshotFiles files(*memory_, job_);
+      memory_->begin_snapshot();
+      exec::write_checkpoint(files, kFrom, state.whole(), exec::kKeptCheckpoints,
+                             [&] { memory_->end_snapshot(step); });
+    } else {
+      exec::RealFileSystem files;
+      exec::write_snapshot(files, folder, state.whole(),
+                           [&] { memory_->note_saved(step, /*passes=*/true); });
+    }
   } catch (const std::exception& error) {  // no memory for what it takes on the way, too
     written.failure = error.what();
   }
@@ -179,9 +235,23 @@ void Snapshots::finish_writing() {
   if (!last_.failure.empty()) last_.took = Seconds{0};  // of a part
 }
 
-void Snapshots::forget() {
+void Snapshots::forget(std::int64_t step) {
   finish_writing();
-  if (memory_ != nullptr) memory_->forget_snapshot();
+  if (memory_ == nullptr) return;
+  memory_->forget_snapshot();
+  exec::RealFileSystem files;
+  if (folder_.empty() || !files.exists(folder_)) return;
+  std::optional<exec::CheckpointFolder> held;
+  try {
+    held.emplace("snapshots:", folder_);
+  } catch (const Error&) {  // another job writes there, and they may be that one's
+    return;
+  }
+  try {
+    exec::remove_snapshots(files, folder_, step);
+  } catch (const Error& error) {
+    warn_(error.what());
+  }
 }
 
 }  // namespace autodist::job

@@ -1,5 +1,6 @@
-// Snapshots of a job: checkpoints in the memory of who supervises it (job/job_memory.h), from which
-// it goes on after a loss. Private to the session.
+// Snapshots of a job, from which it goes on after a loss: checkpoints in the memory of who
+// supervises it (job/job_memory.h), or, where memory has no room, in the folder of its checkpoints.
+// Private to the session.
 //
 // All ranks know after which step the next one is due; the chief alone says so, and writes.
 //
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "autodist/base/clock.h"
+#include "autodist/base/units.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/snapshot_schedule.h"
 #include "autodist/job/torch/session_state.h"
@@ -23,17 +26,21 @@ namespace autodist::job {
 
 class Snapshots {
  public:
-  // What LoadedState says of where it was read.
+  // What LoadedState says of where it was read, where that was in memory.
   static constexpr const char* kFrom = "the job's memory";
 
   // `memory` is the chief's, where snapshots are to be taken; it and the clock outlive this. The
-  // jobs of a process are told apart by their order (`number`) and by their models.
+  // jobs of a process are told apart by their order (`number`) and by their models. `free` is
+  // free_memory().
   Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& model, const Clock& clock,
-            Warn warn);
+            Warn warn, std::function<Bytes()> free);
 
   // A checkpoint, or a folder of them: where what is in memory belongs if the job is given up. ""
   // for none. At the chief. Throws Error(kEnvironment).
   void resumes_from(const std::string& directory);
+  // Where snapshots go for which memory has no room; "" for nowhere. At the chief, before the
+  // first.
+  void fall_back_to(const std::string& folder) { folder_ = folder; }
   // The job's state of its former life, where that is newer than the step `saved`. At the chief.
   // Throws as load_at_chief() does.
   std::optional<LoadedState> newer_than(std::int64_t saved, const TrainingStep& model,
@@ -47,9 +54,11 @@ class Snapshots {
   void follow(std::int64_t due) { due_ = due; }
 
   // At the chief, where one is due: what it says of the next one where this one is not taken, as
-  // something is being written (`is_saving`: a checkpoint), or as there is no memory for a state
-  // of that size, which is told.
+  // something is being written (`is_saving`: a checkpoint), or as there is no room for a state of
+  // that size, which is told.
   std::optional<std::int64_t> put_off(std::int64_t step, bool is_saving, Bytes size);
+  // Of the one that was not put off: the folder that it goes to; "" where it goes into memory.
+  [[nodiscard]] const std::string& goes_to() const { return goes_to_; }
   // A thread writes it while the steps go on, which it has held since `begin`. Returns after how
   // many steps the next one is due. REQUIRES: it was not put off.
   std::int64_t write(std::shared_ptr<StateCopy> state, Seconds begin);
@@ -57,28 +66,38 @@ class Snapshots {
   std::int64_t fail_at(std::int64_t step, const std::string& why);
   // Until the one that is under way is written: what it reads may be changed then.
   void finish_writing();
-  // The job is over, and begins anew where it is started again.
-  void forget();
+  // The job is over after so many steps, and begins anew where it is started again. Snapshots in a
+  // folder that another job holds stay there.
+  void forget(std::int64_t step);
 
  private:
   struct Written {
     Seconds took;
     std::string failure;
   };
-  Written write_to_memory(StateCopy& state) const;
+  // Why it has no room; "" where it has.
+  [[nodiscard]] std::string lacks_in_memory(Bytes size, Bytes free) const;
+  [[nodiscard]] std::string lacks_in_folder(Bytes size, Bytes free) const;
+  Written write_to(const std::string& folder, StateCopy& state) const;
   void tell_what_a_loss_costs();
 
   JobMemory* memory_;
   const Clock& clock_;
   Warn warn_;
+  std::function<Bytes()> free_;
   std::string job_;  // what its files' names begin with
   bool are_taken_;
+  std::string folder_;               // fall_back_to()
+  std::string goes_to_;              // folder_, or nothing
+  Bytes size_;                       // of the last one
   std::optional<std::int64_t> due_;  // steps
   std::optional<SnapshotSchedule> schedule_;
+  Seconds begun_;  // the schedule
   std::future<Written> writing_;
   Written last_;
-  bool told_ = false;  // that there is none, and nobody has taken one since
-  bool told_cost_ = false;
+  bool told_ = false;                 // that there is none, and nobody has taken one since
+  bool told_folder_ = false;          // that they go there
+  std::optional<Seconds> told_cost_;  // of a loss
 };
 
 }  // namespace autodist::job

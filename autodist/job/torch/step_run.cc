@@ -14,6 +14,7 @@
 #include "autodist/ir/names.h"
 #include "autodist/job/torch/fetching.h"
 #include "autodist/job/torch/step_notes.h"
+#include "autodist/program/sums.h"
 
 namespace autodist::job {
 namespace {
@@ -151,16 +152,14 @@ exec::Runner& StepRun::runner() const {
 exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   exec::RunnerOptions options = job_.runner_options(captured_.seed, start.generation);
   options.first_step = static_cast<std::uint64_t>(start.step);
-  options.exchange.first_contact = job_options().join_limit;
-  options.trace = job_options().trace;
-  options.trace_steps = job_options().trace_steps;
-  options.on_nonfinite = job_options().on_nonfinite.value_or(exec::OnNonFinite::kStop);
   options.initial_values = std::move(start.values);
   return options;
 }
 
 void StepRun::begin(RunStart start, const RunConnections& connections) {
   generation_ = start.generation;
+  losses_of_ = model_of_losses();
+  unnoted_.clear();
   if (!captured_.scaling) start.state.scale.reset();  // of a job before, which scaled its loss
   runner_ = std::make_shared<exec::Runner>(
       plan_.program, program::Rank(job_.rank()), captured_.bindings,
@@ -178,8 +177,28 @@ std::vector<NamedTensor> StepRun::state_of_scaling() {
 
 StepRun::State StepRun::state() { return {runner().gather_state(), state_of_scaling()}; }
 
+// What a job that is started again finds its losses by; nothing where nobody starts it again, or
+// the same steps need not have the same bits.
+std::optional<std::uint64_t> StepRun::model_of_losses() const {
+  const bool repeats = program().reproducible() && job_.device().is_cpu();
+  if (job_.memory() == nullptr || !repeats) return std::nullopt;
+  return digest_of(fmt::format("{} {} {}", job_.number(), captured_.name(),
+                               to_string(program::sum_digest(program()))))
+      .low;
+}
+
+// Those that have become known.
+void StepRun::note_losses() {
+  while (!unnoted_.empty() && unnoted_.front()->known()) {
+    const JobLoss loss{unnoted_.front(), runner_, graph().reduction == ir::Reduction::kMean, 0};
+    job_.note_loss(*losses_of_, loss.step(), loss.value());
+    unnoted_.pop_front();
+  }
+}
+
 RunStart StepRun::end_plan(const program::Transition& transition) {
   if (sums_) runner().await(*sums_);  // of the steps before, too; a JobLoss may be asked later
+  note_losses();
   while (!untold_.empty()) before_.push_back(read_note());
   RunStart start;
   start.step = step();
@@ -263,6 +282,10 @@ double StepRun::run_rows(const Batch& rows) {
                     job_.rank(), result.unrecorded));
   }
   sums_ = result.sums;
+  if (losses_of_) {
+    unnoted_.push_back(sums_);
+    note_losses();
+  }
   report_.captured = shapes_.captures() > captures;
   report_.step = step() - 1;
   report_.plan = plan_.name;

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -111,8 +112,10 @@ class StepRun {
   [[nodiscard]] bool verifies() const;
   double run_rows(const Batch& rows);
   exec::StepResult run_parts(const Batch& rows);
-  // Those with rows.
+  // The micro-batches that have rows.
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
+  [[nodiscard]] std::optional<std::uint64_t> model_of_losses() const;
+  void note_losses();
   void read_notes();
   StepSummary read_note();
 
@@ -130,9 +133,12 @@ class StepRun {
   std::map<std::string, std::map<std::string, double>> options_;  // of update rules, as set last
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
-  std::vector<torch::Tensor> outputs_;          // of the last step
-  std::deque<StepSummary> before_;   // of earlier plans' steps, which nobody has been told of
-  std::deque<std::int64_t> untold_;  // steps whose notes were not read yet
+  // JoinedJob::note_loss(): for what, and of which steps not yet.
+  std::optional<std::uint64_t> losses_of_;
+  std::deque<std::shared_ptr<const exec::StepSums>> unnoted_;
+  std::vector<torch::Tensor> outputs_;  // of the last step
+  std::deque<StepSummary> before_;      // of earlier plans' steps, which nobody has been told of
+  std::deque<std::int64_t> untold_;     // steps whose notes were not read yet
   StepSummary summary_;
 };
 

@@ -103,6 +103,7 @@ Trial Trials::run_one(strategy::Strategy strategy, const TrialLengths& lengths) 
   }
   exec::RunnerOptions options = job_.runner_options(step_.seed, ++generations_);
   options.passes_guards = true;
+  options.trace = false;                              // nobody gathers what a trial did
   options.on_nonfinite = exec::OnNonFinite::kIgnore;  // the same batch over and over may diverge
   put_back();                                         // all trials compute the same
   exec::Runner runner(program, program::Rank(job_.rank()), *step_.bindings,
