@@ -1,45 +1,15 @@
 // Steps under autocast: what it casts is captured as ops, and trains as plain libtorch does.
 
-#include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
-#include <torch/version.h>
 
 #include "autodist/capture/capture.h"
+#include "tests/autocast.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
 namespace {
 
 using namespace testing_jobs;
-
-// torch.autocast("cpu", torch.bfloat16), which the C++ interface has in parts.
-class AutocastToBf16 {
- public:
-  AutocastToBf16() : before_(is_enabled()) {
-    set_dtype(at::kBFloat16);
-    set_enabled(true);
-    at::autocast::increment_nesting();
-  }
-  ~AutocastToBf16() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    set_enabled(before_);
-  }
-  AutocastToBf16(const AutocastToBf16&) = delete;
-  AutocastToBf16& operator=(const AutocastToBf16&) = delete;
-
- private:
-#if TORCH_VERSION_MAJOR < 2
-  static bool is_enabled() { return at::autocast::is_cpu_enabled(); }
-  static void set_enabled(bool enabled) { at::autocast::set_cpu_enabled(enabled); }
-  static void set_dtype(at::ScalarType type) { at::autocast::set_autocast_cpu_dtype(type); }
-#else
-  static bool is_enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
-  static void set_enabled(bool enabled) { at::autocast::set_autocast_enabled(at::kCPU, enabled); }
-  static void set_dtype(at::ScalarType type) { at::autocast::set_autocast_dtype(at::kCPU, type); }
-#endif
-
-  bool before_;
-};
 
 struct Mlp : torch::nn::Module {
   Mlp() {

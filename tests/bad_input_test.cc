@@ -212,10 +212,24 @@ TEST(BadInput, AKeyThatNoClusterFileHas) {
   expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 2, "gpuss");
 }
 
+// What libtorch this build has, and what machine this is, says which of three lines it is.
+std::string why_no_gpu_is_here() {
+  const Scratch scratch;
+  Process version(autodist({"version", "--json"}), scratch);
+  EXPECT_EQ(version.wait(), 0) << version.err();
+  if (version.out().find("CUDA") == std::string::npos) return ") is built for CPUs. Build with";
+  return fs::exists("/proc/driver/nvidia/version")
+             ? "libtorch finds no GPU here, though there is a driver. Look at CUDA_VISIBLE_DEVICES"
+             : "libtorch finds no GPU here: there is no driver of NVIDIA's";
+}
+
 TEST(BadInput, AGpuThatIsNotHere) {
   const Scratch scratch;
   std::ofstream(scratch / "c.yml") << "nodes:\n  - address: localhost\n    gpus: [0, 1]\n";
-  for (const char* words : {"gives it GPU 0 of localhost", "--devices cpu"}) {
+  const std::string why = why_no_gpu_is_here();
+  for (const std::string& words :
+       {std::string("rank 0: the cluster gives it GPU 0 of localhost, and "), why,
+        std::string(", or train on CPUs: --devices cpu")}) {
     expect_complaint({"train", "digits", "--cluster", scratch / "c.yml"}, 3, words,
                      {"CUDA_VISIBLE_DEVICES="});
   }

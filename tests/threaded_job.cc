@@ -40,6 +40,18 @@ void copy_back(const capture::Bindings& there, const capture::Bindings& bindings
   }
 }
 
+// As programs do between two steps: rows of tables are not asked for before synchronize().
+void read_at_end(exec::Runner& runner, const program::Program& program,
+                 const capture::Bindings& bindings) {
+  const auto read = [&] {
+    for (const torch::Tensor& each : bindings.variables) each.to(torch::kCPU);
+  };
+  runner.settle();
+  if (program.keeps_whole_copies()) read();
+  runner.synchronize();
+  read();
+}
+
 }  // namespace
 
 Parameters tensors_of(const TrainingStep& step) {
@@ -76,13 +88,14 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
   for (std::uint32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
-        const torch::Device device = place != nullptr ? place->device : torch::kCPU;
-        const bool asks = place != nullptr && place->on_thread;
+        const bool placed = place != nullptr && !place->devices.empty();
+        const torch::Device device = placed ? place->devices.at(r) : torch::kCPU;
+        const bool asks = !device.is_cpu() && place->on_thread;
         const std::shared_ptr<void> kept = asks ? place->on_thread() : nullptr;
         const SteadyClock clock;
         const std::unique_ptr<comm::Transport> transport = hub.connect(r);
         TrainingStep step = ranks_steps[r];
-        const bool moves = place != nullptr && place->move;
+        const bool moves = !device.is_cpu() && place->move;
         if (moves) place->move(step);
         capture::Options options;
         options.cost_repetitions = 0;
@@ -158,6 +171,7 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
             shapes.step(*runner, rows_of(own, part, micro_batches), part + 1 == micro_batches);
           }
         }
+        if (place != nullptr && place->reads_at_end) read_at_end(*runner, *program, bindings);
         runner->finish();
         if (bytes_sent != nullptr) bytes_sent->at(r) = runner->counters().payload_bytes_sent;
         if (!device.is_cpu() && !moves) copy_back(bindings, model);

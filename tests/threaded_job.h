@@ -25,12 +25,12 @@ Parameters tensors_of(const TrainingStep& step);
 // Expects that they are equal to 1e-9.
 void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what);
 
-// Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU. What is captured on
-// the CPU is moved to `device`, where every rank's thread keeps what `on_thread` gives it.
+// Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU. What a rank captures
+// on the CPU is moved to its device, where its thread keeps what `on_thread` gives it.
 struct JobPlace {
   cluster::Cluster cluster;
   bool cpu_only = false;
-  torch::Device device = torch::kCPU;
+  std::vector<torch::Device> devices = {};  // by rank; none: all compute on the CPU
   std::function<std::shared_ptr<void>()> on_thread = {};
   // Moves a rank's model and example to the device, which is then captured there.
   std::function<void(TrainingStep&)> move = {};
@@ -41,6 +41,8 @@ struct JobPlace {
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
   // After each step the job goes on under the next of these, while there are any.
   std::vector<std::string> later_builders = {};
+  // After the last step the rank reads its variables, settled and then synchronized.
+  bool reads_at_end = false;
 };
 
 // The ranks' steps, one model each, trained for `steps` steps with the strategy of `builder`;

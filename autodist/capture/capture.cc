@@ -12,6 +12,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/costs.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/capture/flops.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/self_check.h"
@@ -34,17 +35,30 @@ struct Draft {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// A recording at `count` rows, or the reason why the step does not run with so few.
+// Whether a capture at the example's own size would lack it, too. Memory that only more rows than
+// the example's take is no reason to refuse.
+bool is_lack_at_any_size(const Subject& subject, std::int64_t count, const std::exception& error) {
+  const auto* refusal = dynamic_cast<const DeviceRefusal*>(&error);
+  if (refusal != nullptr && refusal->code() != ErrorCode::kInfeasible) return true;  // a kernel
+  const bool is_memory =
+      refusal != nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
+  return is_memory && count <= subject.example_rows();
+}
+
+std::string why_not(std::int64_t count, const std::exception& error) {
+  return fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()));
+}
+
+// A recording at `count` rows, or the reason why the step does not run with so many.
 Draft record_rows(const Subject& subject, std::int64_t start, std::int64_t count,
                   std::uint64_t seed, bool check_writes) {
   try {
     return {subject.record(subject.rows(start, count), seed, check_writes), ""};
-  } catch (const Error&) {
-    throw;
   } catch (const std::exception& error) {
-    return {
-        {},
-        fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()))};
+    const bool is_recorders = dynamic_cast<const Error*>(&error) != nullptr &&
+                              dynamic_cast<const DeviceRefusal*>(&error) == nullptr;
+    if (is_recorders || is_lack_at_any_size(subject, count, error)) throw;
+    return {{}, why_not(count, error)};
   }
 }
 
@@ -82,8 +96,8 @@ std::string check_symbolic(const Subject& subject, const Recording& recording,
     try {
       different = self_check(subject, recording.graph, tensors, {1, count, seed});
     } catch (const std::exception& error) {
-      different =
-          fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()));
+      if (is_lack_at_any_size(subject, count, error)) throw;
+      different = why_not(count, error);
     }
     if (different.empty()) return "";
   }
@@ -192,8 +206,18 @@ class TensorsOutsideTheHeap {
   bool active_ = false;
 };
 
-CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
-  const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
+// The recorder reports recorded ops for which memory is missing; runs beside the recording need
+// memory, too.
+template <typename Run>
+auto with_memory_for(const TrainingStep& step, Run run) {
+  try {
+    return run();
+  } catch (const c10::OutOfMemoryError& error) {
+    throw refusal_of(step, device_of(step), "outside of recorded ops", error);
+  }
+}
+
+CapturedStep capture_alone(const TrainingStep& step, const Options& options, bool training) {
   const TensorsOutsideTheHeap tidy(step);
   Subject subject(step, training, options.scaled_loss, options.look_around);
   subject.answer(options.booleans);
@@ -207,6 +231,11 @@ CapturedStep capture_as(const TrainingStep& step, const Options& options, bool t
   }
   ir::verify(captured.graph, step.name);
   return captured;
+}
+
+CapturedStep capture_as(const TrainingStep& step, const Options& options, bool training) {
+  const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
+  return with_memory_for(step, [&] { return capture_alone(step, options, training); });
 }
 
 }  // namespace
@@ -230,7 +259,9 @@ void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindi
   on_batch.example = batch;
   const Subject subject(on_batch, true, ir::scales_loss(graph));
   const std::int64_t rows = std::max<std::int64_t>(subject.example_rows(), 1);
-  const std::string different = self_check(subject, graph, tensors, {0, rows, seed});
+  const std::string different = with_memory_for(step, [&] {
+    return self_check(subject, graph, tensors, {0, rows, seed});
+  });
   if (different.empty()) return;
   const std::string changes = step.host_changes ? step.host_changes() : "";
   fail(ErrorCode::kUsage,

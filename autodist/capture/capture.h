@@ -51,7 +51,9 @@ struct CapturedStep {
 //
 // Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: other
 // control flow and shapes that depend on data, numbers or masks that the host makes anew for every
-// batch, writes to parameters, anything in which graph and step differ by a bit.
+// batch, writes to parameters, anything in which graph and step differ by a bit; Error(kUsage) for
+// an op that the step's device has no kernel for, and Error(kInfeasible) where it has no memory for
+// one.
 CapturedStep capture(const TrainingStep& step, const Options& options = {});
 ir::Graph capture_step(const TrainingStep& step, const Options& options = {});
 

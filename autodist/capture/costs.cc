@@ -1,23 +1,84 @@
 #include "autodist/capture/costs.h"
 
+#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 #include "autodist/capture/interpreter.h"
+#include "autodist/capture/torch_version.h"
 
 namespace autodist::capture {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using HostClock = std::chrono::steady_clock;
 
-// A device's kernels run behind the host's back.
-void wait_for(at::Device device) {
-  if (device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl kind(device.type());
-  kind.synchronizeStream(kind.getStream(device));
-}
+// Seconds of ops, which run on the calling thread's queue: by the device's own clock, where
+// libtorch reads it, between two marks around each op, so that the host need not wait for any; else
+// by the host's, with the device idle before and after each op.
+class OpTimes {
+ public:
+  OpTimes(at::Device device, std::size_t ops) : times_(ops) {
+    if (device.is_cpu()) return;
+    kind_.emplace(device.type());
+    queue_ = kind_->getStream(device);
+    const c10::Event first = mark();
+    const c10::Event second = mark();
+    wait();
+    by_device_ = seconds_between(first, second).has_value();
+  }
+
+  void begin_op() {
+    if (by_device_) {
+      begins_.push_back(mark());
+    } else {
+      wait();
+      start_ = HostClock::now();
+    }
+  }
+  void end_op(ir::OpId id) {
+    if (by_device_) {
+      ends_.push_back(mark());
+    } else {
+      wait();
+      times_[id.value].push_back(std::chrono::duration<double>(HostClock::now() - start_).count());
+    }
+  }
+  // After all ops of a run, in the order of the graph.
+  void end_run() {
+    if (!by_device_) return;
+    wait();
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+      times_[i].push_back(seconds_between(begins_[i], ends_[i]).value_or(0));
+    }
+    begins_.clear();
+    ends_.clear();
+  }
+
+  // Of every op, one per run.
+  [[nodiscard]] std::vector<std::vector<double>> take() { return std::move(times_); }
+
+ private:
+  [[nodiscard]] c10::Event mark() const {
+    c10::Event event(queue_->device_type(), c10::EventFlag::BACKEND_DEFAULT);
+    event.record(*queue_);
+    return event;
+  }
+  void wait() const {
+    if (queue_) kind_->synchronizeStream(*queue_);
+  }
+
+  std::optional<c10::impl::VirtualGuardImpl> kind_;  // nothing on a CPU
+  std::optional<c10::Stream> queue_;
+  bool by_device_ = false;
+  HostClock::time_point start_;
+  std::vector<c10::Event> begins_;
+  std::vector<c10::Event> ends_;
+  std::vector<std::vector<double>> times_;
+};
 
 // The lower one of two.
 double median(std::vector<double> values) {
@@ -29,26 +90,22 @@ double median(std::vector<double> values) {
 // Median seconds of every op.
 std::vector<double> measure(Interpreter& replay, const ir::Graph& graph, const Subject& subject,
                             std::int64_t batch, int repetitions) {
-  std::vector<std::vector<double>> times(graph.ops.size());
-  Clock::time_point start;
+  OpTimes times(subject.device(), graph.ops.size());
   replay.set_batch(batch);
   replay.before = [&](ir::OpId) {
     subject.look_around();
-    wait_for(subject.device());
-    start = Clock::now();
+    times.begin_op();
   };
-  replay.after = [&](ir::OpId id, const std::vector<at::Tensor>&) {
-    wait_for(subject.device());
-    times[id.value].push_back(std::chrono::duration<double>(Clock::now() - start).count());
-  };
+  replay.after = [&](ir::OpId id, const std::vector<at::Tensor>&) { times.end_op(id); };
   for (int i = 0; i < repetitions; ++i) {
     subject.restore_buffers();
     replay.run(subject.rows(i, batch));
+    times.end_run();
     replay.clear();
   }
   std::vector<double> medians;
-  medians.reserve(times.size());
-  for (std::vector<double>& each : times) medians.push_back(median(std::move(each)));
+  medians.reserve(graph.ops.size());
+  for (std::vector<double>& each : times.take()) medians.push_back(median(std::move(each)));
   return medians;
 }
 

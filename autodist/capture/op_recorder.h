@@ -44,6 +44,9 @@ class OpRecorder {
   // forward pass: it becomes a guard.
   void end_guard(Pending pending, bool read);
 
+  // "aten::mm.out in encoder.layer.0", of an op that has begun.
+  [[nodiscard]] std::string describe(const ir::Op& op) const;
+
   void enter_backward() { phase_ = ir::Phase::kBackward; }
   [[nodiscard]] bool in_forward() const { return phase_ == ir::Phase::kForward; }
   void enter_node(std::int64_t sequence_number) { node_ = sequence_number; }
@@ -62,7 +65,6 @@ class OpRecorder {
     std::optional<std::size_t> uninitialised_since;  // index of the op that made it
   };
 
-  std::string describe(const ir::Op& op) const;
   template <typename... Args>
   [[noreturn]] void refuse(const ir::Op& op, fmt::format_string<Args...> format,
                            Args&&... args) const;

@@ -13,6 +13,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/compact.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/capture/gradients_aside.h"
 #include "autodist/capture/op_recorder.h"
 #include "autodist/capture/op_traits.h"
@@ -45,30 +46,60 @@ namespace {
 struct RecorderState : c10::DebugInfoBase {
   // A step that is not recorded.
   explicit RecorderState(std::vector<bool> answers) : booleans(std::move(answers)) {}
-  RecorderState(const RecordOptions& options, std::function<std::string()> where)
+  RecorderState(const RecordOptions& options, const TrainingStep& step)
       : ops(options),
         look_around(options.look_around),
-        where(std::move(where)),
+        step(&step),
+        device(options.device),
         booleans(options.booleans) {}
 
   std::optional<OpRecorder> ops;
   std::function<void()> look_around;
-  std::function<std::string()> where;  // TrainingStep::where
+  const TrainingStep* step = nullptr;
+  at::Device device = at::kCPU;
   HostBooleans booleans;
   std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
+  // Of the last op, where the device lacks something for it. Code of another language, which the
+  // exception passes through, makes one of its own of it.
+  std::exception_ptr lack;
 };
 
 RecorderState* recorder_of_this_thread() {
   return static_cast<RecorderState*>(c10::ThreadLocalDebugInfo::get(recorder_kind()));
 }
 
-// A backward pass is run by no line of the user's.
+// " At model.py:12", behind a message; empty where that is not known. A backward pass is run by no
+// line of the user's.
+std::string place_of(const RecorderState& recorder) {
+  if (!recorder.step->where || !recorder.ops->in_forward()) return "";
+  const std::string place = recorder.step->where();
+  return place.empty() ? "" : " At " + place;
+}
+
 std::exception_ptr with_its_place(const Error& refusal, const RecorderState& recorder) {
-  const std::string place =
-      recorder.where && recorder.ops->in_forward() ? recorder.where() : std::string();
+  const std::string place = place_of(recorder);
   if (place.empty()) return std::current_exception();
-  return std::make_exception_ptr(
-      Error(refusal.code(), fmt::format("{} At {}", refusal.what(), place)));
+  return std::make_exception_ptr(Error(refusal.code(), refusal.what() + place));
+}
+
+void run_kernel(RecorderState& recorder, const OpRecorder::Pending& pending,
+                const c10::OperatorHandle& op, c10::DispatchKeySet below,
+                torch::jit::Stack* stack) {
+  const auto note = [&](const auto& error) {
+    const std::string where = "at op " + recorder.ops->describe(pending.op);
+    const DeviceRefusal refusal = refusal_of(*recorder.step, recorder.device, where, error);
+    recorder.lack =
+        std::make_exception_ptr(DeviceRefusal(refusal.code(), refusal.what() + place_of(recorder)));
+  };
+  try {
+    op.redispatchBoxed(below, stack);
+  } catch (const c10::OutOfMemoryError& error) {
+    note(error);
+    throw;
+  } catch (const c10::NotImplementedError& error) {
+    if (!recorder.device.is_cpu() && !recorder.device.is_meta()) note(error);
+    throw;
+  }
 }
 
 // Marks a stretch of a profile, as torch.profiler.record_function does: no part of a step.
@@ -92,10 +123,11 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     return;
   }
   try {
+    recorder->lack = nullptr;
     if (recorder->look_around) recorder->look_around();
     OpRecorder& ops = *recorder->ops;
     OpRecorder::Pending pending = ops.begin(op, *stack);
-    op.redispatchBoxed(below, stack);
+    run_kernel(*recorder, pending, op, below, stack);
     if (reads && ops.in_forward()) {
       ops.end_guard(std::move(pending), recorder->booleans.answer(*stack));
     } else {
@@ -255,7 +287,7 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
 template <typename Run>
 Recording record(const TrainingStep& step, const Batch& batch, const RecordOptions& options,
                  Run run) {
-  auto recorder = std::make_shared<RecorderState>(options, step.where);
+  auto recorder = std::make_shared<RecorderState>(options, step);
   OpRecorder& ops = *recorder->ops;
   declare_all(ops, step, batch, options.scaled_loss);
   const GradientsAside aside(step.parameters);
@@ -264,6 +296,7 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
     run(*recorder);
   } catch (...) {
     if (recorder->refusal) std::rethrow_exception(recorder->refusal);
+    if (recorder->lack) std::rethrow_exception(recorder->lack);
     throw;
   }
   // A step may catch what it is told (Python code does), and go on without the op.

@@ -59,11 +59,13 @@ Batch without_scale(const Batch& batch);
 //
 // Throws Error(kUsage), naming op and module, for what a replay would get wrong: numbers and shapes
 // that depend on data, writes to parameters and to tensors that nobody named. What the step itself
-// throws passes through.
+// throws passes through, except where the last op that ran lacked memory or a kernel: then
+// DeviceRefusal comes, whatever the step has made of that.
 Recording record_training(const TrainingStep& step, const Batch& batch,
                           const RecordOptions& options);
 
-// The same for step.evaluate, without gradients. REQUIRES: step.evaluate is not empty.
+// Records step.evaluate, without gradients; throws as record_training(). REQUIRES: step.evaluate is
+// not empty.
 Recording record_evaluation(const TrainingStep& step, const Batch& batch,
                             const RecordOptions& options);
 

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "autodist/base/error.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/capture/interpreter.h"
 #include "autodist/capture/tensor_type.h"
 
@@ -132,6 +133,8 @@ Replayed replay_of(const Subject& subject, const ir::Graph& graph, const Binding
   replay.after = [&](ir::OpId id, const std::vector<at::Tensor>& slots) { shapes(id, slots); };
   try {
     replay.run(subject.rows(run.start, run.count));
+  } catch (const c10::OutOfMemoryError& error) {
+    throw refusal_of(subject.step(), subject.device(), "at op " + describe(graph, current), error);
   } catch (const c10::Error& error) {
     return {{},
             fmt::format("{} does not run with {} samples: {}", describe(graph, current), run.count,

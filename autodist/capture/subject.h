@@ -18,7 +18,7 @@ namespace autodist::capture {
 // What a step leaves behind: its outputs, the gradient of every variable (undefined where there is
 // none), buffers.
 using Values = std::vector<at::Tensor>;
-// The same by digest: nothing of it is kept in memory.
+// What a step leaves behind, by digest, so that none of its memory is kept.
 using Outcome = std::vector<Digest>;
 
 Outcome digests_of(const Values& values);

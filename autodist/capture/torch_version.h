@@ -7,6 +7,7 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/version.h>
 
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -35,6 +36,23 @@ Kind recorder_kind() {
     static constexpr std::string_view kName = "autodist";
     return Kind(&kName);
   }
+}
+
+// Seconds from one mark of a queue to another, by the device's clock, after both were reached;
+// nothing where this libtorch, or this kind of device, does not say. Event: libtorch's, with times.
+template <typename Event>
+std::optional<double> seconds_between([[maybe_unused]] const Event& first,
+                                      [[maybe_unused]] const Event& second) {
+#if TORCH_VERSION_MAJOR >= 2
+  constexpr double kMillisecond = 1e-3;
+  try {
+    return first.elapsedTime(second) * kMillisecond;
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+#else
+  return std::nullopt;
+#endif
 }
 
 // While it lives, the process's generator draws where `own` stands, and moves it on. The caller is
@@ -70,7 +88,7 @@ class LentGenerator {
   at::Generator shared_;
   at::Generator own_;
   at::Tensor outer_;      // what the process's stood at
-  at::Generator before_;  // the same, where generators take each other's state as it is
+  at::Generator before_;  // what outer_ is, where generators take each other's state as it is
 };
 
 }  // namespace autodist::capture

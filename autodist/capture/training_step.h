@@ -42,8 +42,8 @@ struct TrainingStep {
   // One batch to the scalar loss, in training mode. Must not call backward().
   std::function<torch::Tensor(const Batch&)> loss;
 
-  // The same loss, and behind it what else a step shall return (Session::outputs): always as many
-  // tensors. Empty: the loss alone.
+  // One batch to what `loss` returns, and behind it what else a step shall return
+  // (Session::outputs): always as many tensors. Empty: the loss alone.
   std::function<std::vector<torch::Tensor>(const Batch&)> loss_and_more = nullptr;
 
   // One batch to outputs (logits, say), in evaluation mode; may be empty.

@@ -8,8 +8,10 @@
 #include <cctype>
 #include <functional>
 #include <memory>
+#include <random>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "autodist/capture/capture.h"
 #include "autodist/exec/device/copy_rates.h"
@@ -26,12 +28,23 @@ namespace {
 
 using testing_jobs::Parameters;
 
-constexpr std::uint64_t kSchedules = 5;
-constexpr std::uint64_t kSlowSchedules = 250;
+constexpr std::uint64_t kSchedules = 5;           // of every job
+constexpr std::uint64_t kSlowSchedules = 10'000;  // of all jobs together
 
 bool is_slow() {
   const std::string suite = testing::UnitTest::GetInstance()->current_test_suite()->name();
   return suite.rfind("Slow", 0) == 0;
+}
+
+// After the job's run on a schedule: what the device has reported. Its counts are for
+// tools/bench-device.
+void note_reports(std::uint64_t schedule, int& races) {
+  for (const std::string& report : reports()) {
+    ADD_FAILURE() << "schedule " << schedule << ": " << report;
+    ++races;
+  }
+  testing::Test::RecordProperty("schedules", static_cast<int>(schedule));
+  testing::Test::RecordProperty("races", races);
 }
 
 TEST(TestDevice, RunsTheCpusKernelsLater) {
@@ -84,6 +97,49 @@ TEST(Staging, LendsPinnedMemoryUpToItsLimit) {
   first.reset();
   EXPECT_EQ(staging.take({1024}, torch::kFloat32).data_ptr(), memory);
   EXPECT_EQ(staging.take({0}, torch::kFloat32).numel(), 0);
+}
+
+TEST(Staging, LendsTheSameMemoryForSizesThatVary) {
+  begin({1, 0});
+  exec::Staging staging(device(), Bytes(1 << 20));
+  for (std::int64_t rows = 0; rows <= 64; ++rows) {
+    const torch::Tensor lent = staging.take({rows, 16}, torch::kFloat32);
+    EXPECT_EQ(lent.size(0), rows);
+  }
+  EXPECT_EQ(staging.pinned(), Bytes(512 + 1024 + 2048 + 4096));
+}
+
+TEST(Staging, TakesMemoryThatNobodyAskedForLatelyInThePlaceOfMore) {
+  begin({1, 0});
+  const Bytes limit(8192 + 4096);
+  exec::Staging staging(device(), limit);
+  torch::Tensor old = staging.take({8192}, torch::kUInt8);
+  torch::Tensor recent = staging.take({4096}, torch::kUInt8);
+  const void* const memory = recent.data_ptr();
+  old.reset();
+  recent.reset();
+  EXPECT_EQ(staging.pinned(), limit);
+  const torch::Tensor other = staging.take({2048}, torch::kUInt8);
+  EXPECT_EQ(staging.pinned(), Bytes(4096 + 2048)) << "the larger, older block goes";
+  EXPECT_EQ(staging.take({4096}, torch::kUInt8).data_ptr(), memory);
+}
+
+TEST(Staging, PinsNoMoreThanItsLimitWhateverIsAskedFor) {
+  begin({1, 0});
+  const std::int64_t before = use().pinned_bytes;
+  constexpr std::int64_t kLimit = 1 << 16;
+  std::mt19937_64 random(1);
+  {
+    exec::Staging staging(device(), Bytes(kLimit));
+    std::vector<torch::Tensor> lent(8);
+    for (int i = 0; i < 2000; ++i) {
+      lent[random() % lent.size()] =
+          staging.take({static_cast<std::int64_t>(random() % (kLimit / 2))}, torch::kUInt8);
+      ASSERT_LE(staging.pinned(), Bytes(kLimit));
+    }
+    EXPECT_GT(staging.pinned(), Bytes(kLimit / 2));
+  }
+  EXPECT_EQ(use().pinned_bytes, before);
 }
 
 TEST(CopyRates, AreOfBothWays) {
@@ -142,6 +198,7 @@ std::vector<DeviceJob> jobs() {
     for (const char* builder : {"PSLoadBalancing", "AllReduce"}) all.push_back({model, builder, 2});
   }
   all.push_back({"digits", "AllReduce:compressor=HorovodCompressorEF", 2});
+  all.push_back({"gpt-small", "AllReduce:compressor=HorovodCompressor", 4});
   all.push_back({"digits", "P3:slice_parameters=300", 2});
   all.push_back({"digits", "PS", 2, 2});
   all.push_back({"digits", "AllReduce", 2, 2});
@@ -163,6 +220,7 @@ std::vector<DeviceJob> jobs() {
     all.push_back({"digits", library, 2, 1, optimizer, false, false, true});
   }
   all.push_back({"gpt-small", library, 4, 1, "", false, false, true});
+  all.push_back({"resnet-small", library, 2, 1, "", false, false, true});
   all.push_back({"digits", library, 2, 2, "", false, false, true});
   all.push_back({"digits", "AllReduce:compressor=powersgd", 2, 1, "", false, false, true});
   // Rows of embeddings: fetched before each step, pushed to copies, and in gradients of a library.
@@ -184,6 +242,16 @@ std::vector<DeviceJob> jobs() {
   all.push_back({"gpt-small", "PS", 4, 2, "", false, false, false, 2});
   all.push_back({"resnet-small", "PS", 2, 2, "", false, false, false, 2});
   all.push_back({"ncf-small-sparse", "PS", 2, 2, "sgd:lr=0.02", false, false, false, 2});
+  DeviceJob autocast{"gpt-small", "AllReduce", 2};
+  autocast.casts_to_bf16 = true;
+  all.push_back(autocast);
+  // The first rank on the device, the others on the CPU.
+  for (DeviceJob mixed : {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
+                          DeviceJob{"digits", library, 2, 1, "", false, false, true},
+                          DeviceJob{"ncf-small-sparse", "PS", 2, 1, "sgd:lr=0.02"}}) {
+    mixed.is_mixed = true;
+    all.push_back(mixed);
+  }
 #if TORCH_VERSION_MAJOR >= 2
   all.push_back({"bert-small", "AllReduce", 2});  // with random ops
   for (const char* model : {"digits", "gpt-small", "resnet-small"}) {
@@ -222,8 +290,8 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
     GTEST_SKIP() << "this build has no Gloo";
   begin({0});  // known before autograd starts its threads
   Parameters expected = train(job, false);
-  const std::uint64_t schedules = is_slow() ? kSlowSchedules : kSchedules;
-  int races = 0;  // for tools/bench-device, as the number of schedules
+  const std::uint64_t schedules = is_slow() ? kSlowSchedules / jobs().size() + 1 : kSchedules;
+  int races = 0;
   for (std::uint64_t seed = 1; seed <= schedules; ++seed) {
     begin({seed});
     const Use before = use();
@@ -231,13 +299,8 @@ TEST_P(OnTheDevice, JobsHaveTheBitsOfTheCpu) {
     EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
     EXPECT_EQ(use().pinned_bytes, before.pinned_bytes) << "schedule " << seed;
     expect_expected(job, there, seed, expected);
-    for (const std::string& report : reports()) {
-      ADD_FAILURE() << "schedule " << seed << ": " << report;
-      ++races;
-    }
+    note_reports(seed, races);
     EXPECT_GT(use().ops, 0);
-    RecordProperty("schedules", static_cast<int>(seed));
-    RecordProperty("races", races);
     if (HasFailure()) return;
   }
 }
@@ -248,6 +311,7 @@ TEST_P(Recorded, JobsHaveTheBitsOfTheCpu) {
   const DeviceJob& job = GetParam();
   begin({0});
   Parameters expected = train(job, false);
+  int races = 0;
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
     Schedule schedule{seed};
     schedule.records = true;
@@ -257,8 +321,7 @@ TEST_P(Recorded, JobsHaveTheBitsOfTheCpu) {
     expect_expected(job, there, seed, expected);
     EXPECT_EQ(use().device_bytes, before.device_bytes) << "schedule " << seed;
     EXPECT_GE(use().launches - before.launches, std::int64_t{job.ranks} * (kDeviceSteps - 1));
-    for (const std::string& report : reports())
-      ADD_FAILURE() << "schedule " << seed << ": " << report;
+    note_reports(seed, races);
     if (HasFailure()) return;
   }
   begin({0});
@@ -323,7 +386,7 @@ TEST(PlanChanges, LeaveTheBitsOfTheCpu) {
 std::string refusal_of(const TrainingStep& step) {
   testing_jobs::JobPlace place;
   place.cluster = cluster::read_cluster("local:1");
-  place.device = device();
+  place.devices = {device()};
   place.on_thread = [] { return std::make_shared<OwnQueue>(); };
   try {
     testing_jobs::run_job(
@@ -504,23 +567,25 @@ TEST(CaptureOnTheDevice, MeasuresWhatOpsTake) {
 
 // Which version a step reads is a matter of time.
 TEST(StaleJobs, AreOrderedOnTheDevice) {
+  int races = 0;
   for (std::uint64_t seed = 1; seed <= kSchedules; ++seed) {
     begin({seed});
     train({"digits", "PS:staleness=1", 2}, true);
-    for (const std::string& report : reports()) ADD_FAILURE() << report;
+    note_reports(seed, races);
   }
 }
 
-// What is in use between two steps varies with what is on its way; in the end even the least would
-// be more than the most in the beginning.
+// What is in use between two steps varies with what is on its way, and with the rows that a batch
+// touches; if it grew, in the end even the least would be more than the most in the beginning.
 TEST(SlowSteps, NothingGrowsOverTenThousand) {
   constexpr int kSteps = 10'000;
   constexpr int kWindow = 1'000;
-  for (const char* builder : {"PS", "AllReduce"}) {
+  for (const DeviceJob& job : {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
+                               DeviceJob{"ncf-small-sparse", "PS", 2, 1, "sgd:lr=0.02"}}) {
     begin({1, 0});
     Use most;
     std::optional<Use> least;
-    train({"digits", builder, 2}, true, kSteps, [&](int step) {
+    train(job, true, kSteps, [&](int step) {
       const Use now = use();
       if (step < kWindow) {
         most.device_bytes = std::max(most.device_bytes, now.device_bytes);
@@ -532,8 +597,8 @@ TEST(SlowSteps, NothingGrowsOverTenThousand) {
       }
     });
     EXPECT_GT(most.pinned_bytes, 0);
-    EXPECT_LE(least->device_bytes, most.device_bytes) << builder;
-    EXPECT_LE(least->pinned_bytes, most.pinned_bytes) << builder;
+    EXPECT_LE(least->device_bytes, most.device_bytes) << name_of(job);
+    EXPECT_LE(least->pinned_bytes, most.pinned_bytes) << name_of(job);
     EXPECT_TRUE(reports().empty());
   }
 }

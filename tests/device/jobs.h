@@ -12,6 +12,8 @@
 
 #include "autodist/capture/capture.h"
 #include "autodist/cluster/cluster.h"
+#include "autodist/models/catalogue.h"
+#include "tests/autocast.h"
 #include "tests/device/test_device.h"
 #include "tests/device/thread_collectives.h"
 #include "tests/reference.h"
@@ -34,6 +36,9 @@ struct DeviceJob {
   std::uint32_t stages = 1;        // of a replica; 1: not placed
   exec::OnNonFinite on_nonfinite = exec::OnNonFinite::kStop;
   std::vector<std::string> later_builders = {};  // after each step the next
+  bool is_mixed = false;                         // all ranks but the first compute on the CPU
+  bool reads_at_end = false;
+  bool casts_to_bf16 = false;  // under autocast, in 32 bits else
 };
 
 inline std::string name_of(const DeviceJob& job) {
@@ -42,9 +47,25 @@ inline std::string name_of(const DeviceJob& job) {
          (job.scales_loss ? " scaled" : "") + (job.is_captured_there ? " captured there" : "") +
          (job.library_on_device ? " on the device" : "") +
          (job.later_builders.empty() ? "" : " and others") +
-         (job.stages > 1 ? " stages: " + std::to_string(job.stages) : "");
+         (job.stages > 1 ? " stages: " + std::to_string(job.stages) : "") +
+         (job.is_mixed ? " beside the CPU" : "") + (job.casts_to_bf16 ? " in bf16" : "");
 }
 inline void PrintTo(const DeviceJob& job, std::ostream* out) { *out << name_of(job); }
+
+inline TrainingStep step_of(const DeviceJob& job) {
+  const std::uint32_t parts = job.ranks / job.stages * job.micro_batches;
+  const std::int64_t rows = testing_jobs::kBatch / parts;
+  if (!job.casts_to_bf16) return testing_jobs::make_step(job.model, rows);
+  models::ModelOptions options;
+  options.batch = rows;
+  options.seed = testing_jobs::kSeed;
+  TrainingStep step = models::make_model(job.model, options);
+  step.loss = [loss = step.loss](const Batch& batch) {
+    const testing_jobs::AutocastToBf16 autocast;
+    return loss(batch).to(torch::kFloat32);
+  };
+  return step;
+}
 
 // Balanced over the stages; found once per model. By one thread.
 inline const std::string& plan_of_stages(const TrainingStep& step, const cluster::Cluster& cluster,
@@ -70,22 +91,25 @@ inline testing_jobs::Parameters train(const DeviceJob& job, bool on_device,
   const std::uint32_t replicas = job.ranks / job.stages;
   std::vector<TrainingStep> steps;
   for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
-    steps.push_back(make_step(job.model, kBatch / replicas / job.micro_batches));
+    steps.push_back(step_of(job));
   }
   JobPlace place;
   place.cluster = cluster::read_cluster("local:" + std::to_string(job.ranks));
   if (job.stages > 1) place.plan = plan_of_stages(steps.front(), place.cluster, job.stages);
   place.on_nonfinite = job.on_nonfinite;
   place.later_builders = job.later_builders;
+  place.reads_at_end = job.reads_at_end;
   if (job.scales_loss) place.loss_scaling = ir::LossScaling();
   if (job.library_on_device) {
     place.collectives = [meeting = std::make_shared<ThreadMeeting>(job.ranks),
-                         where = on_device ? device() : torch::kCPU](std::uint32_t rank) {
+                         where = on_device && !job.is_mixed ? device()
+                                                            : torch::kCPU](std::uint32_t rank) {
       return std::make_unique<ThreadCollectives>(meeting, rank, where);
     };
   }
   if (on_device) {
-    place.device = device();
+    place.devices.assign(job.ranks, job.is_mixed ? torch::kCPU : device());
+    place.devices.front() = device();
     place.on_thread = [] { return std::make_shared<OwnQueue>(); };
     if (job.is_captured_there) place.move = move_to_device;
   }

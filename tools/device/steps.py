@@ -4,6 +4,8 @@
     steps.py MODEL DEVICE time [HOW …]           a step of one rank, in turns: plain, autodist, graphs, compiled
     steps.py MODEL DEVICE memory HOW             peak memory of five steps: plain, autodist or graphs
     steps.py MODEL DEVICE overlap BUILDER        steps of two ranks on one device beside what they consist of
+    steps.py MODEL DEVICE library                sums of one rank by the library that jobs on the device have
+    steps.py MODEL DEVICE trace BUILDER FOLDER   a trace of two ranks, and what the simulator needs for its own
 
 MODEL is a key of MODELS (small where DEVICE is cpu); DEVICE is cuda or cpu. Losses are compared in float32 and
 without dropout; what is timed is as it is trained: bfloat16 by autocast, with the model's own dropout.
@@ -15,6 +17,7 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
 import time
 
 import torch
@@ -142,11 +145,15 @@ def make(name, device, as_trained=False):
     return model.to(device), loss_fn, lambda step: [each.to(device) for each in batch(step)]
 
 
+def cluster_of(ranks, more=""):
+    return f"nodes:\n  - address: localhost\n    gpus: {list(range(ranks))}\n{more}"
+
+
 def job_of(device, ranks, **options):
     """Several ranks share the one GPU that CUDA_VISIBLE_DEVICES leaves."""
     os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     with tempfile.NamedTemporaryFile("w", suffix=".yml", delete=False) as file:
-        file.write(f"nodes:\n  - address: localhost\n    gpus: {list(range(ranks))}\n")
+        file.write(cluster_of(ranks))
     atexit.register(os.unlink, file.name)
     return autodist.AutoDist(file.name, cpu_only=device == "cpu", seed=1, history=False, **options)
 
@@ -236,9 +243,11 @@ def memory(name, device, how):
 
 
 def cores_of_threads():
-    """Seconds of a core by thread of this process."""
+    """Seconds of a core by thread of this process, without the calling one, which runs the loop."""
     used = {}
     for task in pathlib.Path("/proc/self/task").iterdir():
+        if int(task.name) == threading.get_native_id():
+            continue
         try:
             fields = (task / "stat").read_text().rsplit(")", 1)[1].split()
         except OSError:
@@ -277,9 +286,61 @@ def overlap(name, device, builder):
             "parameter_bytes": sum(each.nbytes for each in model.parameters())}
 
 
+def library(name, device):
+    """The backend that Python gives to jobs where the build has none of its own."""
+    from autodist import _collectives
+
+    store = torch.distributed.HashStore()
+    if device == "cpu":
+        if not torch.distributed.is_gloo_available():
+            return {"skipped": "this torch has no Gloo"}
+        backend, what = _collectives._make_gloo(store, 0, 1, "127.0.0.1", 60000), "Gloo"
+    else:
+        if not torch.distributed.is_nccl_available():
+            return {"skipped": "this torch has no NCCL"}
+        backend, what = _collectives._make_nccl(store, 0, 1, "cuda:0", 60000), "NCCL"
+    types = [torch.float32, torch.float64, torch.float16, torch.int32, torch.int64]
+    for each in types:
+        tensor = torch.arange(1000, device=device).to(each)
+        before = tensor.clone()
+        backend.allreduce([tensor]).wait()
+        if not torch.equal(tensor, before):
+            raise RuntimeError(f"the sum of one rank's {each} is another")
+    large = torch.ones(16 * 2**20, device=device)
+
+    def step():
+        backend.allreduce([large]).wait()
+
+    step()
+    return {"library": what, "types": [str(each).removeprefix("torch.") for each in types],
+            "mb": large.numel() * large.element_size() // 2**20, "seconds": seconds(step, 10, device)}
+
+
+def trace(name, device, builder, folder):
+    folder = pathlib.Path(folder)
+    ad = job_of(device, 2, builder=builder, trace=True, trace_steps=STEPS, verify_every=0)
+    model, loss_fn, batch = make(name, device)
+    rows = len(batch(0)[0]) // 2
+    with ad.distribute(model, loss_fn, f"sgd:lr={RATE}", [each[:rows] for each in batch(0)]) as session:
+        batches = [batch(step) for step in range(STEPS)]
+        for each in batches:
+            session(*each)
+        numbers = iter(batches)
+        step = seconds(lambda: session(*next(numbers)), STEPS, device)
+        if ad.is_chief:
+            session.write_trace(folder / f"{name}.trace.json")
+            session.graph.save(folder / f"{name}.adg")
+    if not ad.is_chief:
+        return None
+    kind = "" if device == "cpu" else f"    devices: {{kind: {torch.cuda.get_device_name(0)}}}\n"
+    (folder / f"{name}.yml").write_text(cluster_of(2, kind))
+    return {"step": step, "graph": str(folder / f"{name}.adg"), "cluster": str(folder / f"{name}.yml")}
+
+
 def main():
     name, device, action, *rest = sys.argv[1:]
-    actions = {"train": train, "time": time_steps, "memory": memory, "overlap": overlap}
+    actions = {"train": train, "time": time_steps, "memory": memory, "overlap": overlap,
+               "library": library, "trace": trace}
     try:
         result = actions[action](name, device, *rest)
     except ImportError as error:  # in every rank

@@ -199,6 +199,14 @@ class GroupCollectives final : public Collectives {
   c10::intrusive_ptr<Group> group_;
 };
 
+// NCCL connects with its first sum, and asks the store for addresses then.
+template <typename Group>
+void sum_once(Group& group, torch::Device gpu, RankNumber size) {
+  std::vector<at::Tensor> number{torch::ones({1}, gpu)};
+  group.allreduce(number, c10d::AllreduceOptions())->wait();
+  AD_CHECK(number.front().item<float>() == static_cast<float>(size));
+}
+
 // Throws as make_gloo does.
 template <typename Group>
 std::unique_ptr<Collectives> connect_group(Transport& transport, const std::string& library,

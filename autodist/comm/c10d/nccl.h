@@ -1,5 +1,6 @@
 // Library collectives on GPUs: NCCL through libtorch's c10d. nccl.cc is compiled where NCCL's and
-// CUDA's headers lie beside the libtorch (pip's CUDA builds), no_nccl.cc elsewhere.
+// CUDA's headers lie beside the libtorch (pip's CUDA builds); given_nccl.cc where they do not, for
+// whoever makes NCCL's backend otherwise (given_nccl.h); no_nccl.cc with libtorch 1.13.
 
 #pragma once
 
@@ -12,8 +13,10 @@
 
 namespace autodist::comm {
 
-// The GPU's own name in the world (its UUID); empty for another device, and where this build has no
-// NCCL.
+// Whether this program has NCCL.
+bool has_nccl();
+
+// The GPU's own name in the world (its UUID); empty for another device, and where there is no NCCL.
 std::string nccl_gpu(const std::string& device);
 
 // As make_gloo() (gloo.h), for memory of the device; NCCL chooses its network interfaces by itself

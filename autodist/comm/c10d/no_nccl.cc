@@ -3,6 +3,8 @@
 
 namespace autodist::comm {
 
+bool has_nccl() { return false; }
+
 std::string nccl_gpu(const std::string& /*device*/) { return ""; }
 
 std::unique_ptr<Collectives> make_nccl(Transport& /*transport*/, const std::string& device,

@@ -24,9 +24,7 @@ class Measured {
         target_(staging_.take({size.value}, torch::kUInt8)),
         filled_(torch::zeros({size.value}, torch::dtype(torch::kUInt8).device(device))),
         read_(torch::zeros({size.value}, torch::dtype(torch::kUInt8).device(device))) {
-    const Mark ready = Queue::current(device).record();
-    up_.wait_for(ready, WaitSite::kLastRead);
-    down_.wait_for(ready, WaitSite::kGradient);
+    Queue::current(device).record().block_host(WaitSite::kRateBegin);
   }
 
   double rate(bool up, bool down) {
@@ -35,8 +33,8 @@ class Measured {
       const Seconds start = clock_.now();
       const Mark arrived = up ? copy(up_, source_, filled_) : Mark();
       const Mark left = down ? copy(down_, read_, target_) : Mark();
-      arrived.block_host(WaitSite::kHostSource);
-      left.block_host(WaitSite::kHostCopy);
+      arrived.block_host(WaitSite::kRateUp);
+      left.block_host(WaitSite::kRateDown);
       const double bytes = static_cast<double>(size_.value) * (up && down ? 2 : 1);
       best = std::max(best, bytes / (clock_.now() - start).value);
     }

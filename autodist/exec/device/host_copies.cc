@@ -9,8 +9,23 @@ namespace {
 // Two keep a device's copying engine busy; what has begun can no longer be overtaken.
 constexpr std::size_t kUnderWay = 2;
 
-// Between two looks at the oldest copy: about what half a megabyte takes over PCIe.
-constexpr Seconds kPause{20e-6};
+// Between two looks at the oldest copy. To sleep for less takes as much of a core as not to sleep;
+// to sleep for more would leave the copying engine idle after its two copies.
+constexpr Seconds kShortestPause{20e-6};
+constexpr Seconds kLongestPause{1e-3};
+
+// The rate of a copy that is smaller is mostly its latency.
+constexpr Bytes kTellsRate{256LL << 10};
+constexpr double kPcie = 16e9;  // bytes per second, until a copy tells
+
+// Of what is copied: of a sparse tensor the numbers of its rows, and the rows.
+Bytes size_to_bring(const torch::Tensor& tensor) {
+  if (tensor.is_cpu()) return Bytes{};
+  if (tensor.is_sparse()) {
+    return size_to_bring(tensor._indices()) + size_to_bring(tensor._values());
+  }
+  return Bytes(static_cast<std::int64_t>(tensor.nbytes()));
+}
 
 }  // namespace
 
@@ -19,7 +34,8 @@ HostCopies::HostCopies(torch::Device device, Staging& staging,
     : device_(device),
       staging_(staging),
       on_error_(std::move(on_error)),
-      queue_(Queue::for_copies(device)) {
+      queue_(Queue::for_copies(device)),
+      bytes_per_s_(kPcie) {
   if (!device.is_cpu()) thread_ = std::thread([this] { work(); });
 }
 
@@ -31,7 +47,7 @@ HostCopies::~HostCopies() {
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
   // Memory that the device still writes is not to be freed.
-  for (const Copy& copy : under_way_) copy.copied.block_host(WaitSite::kHostCopy);
+  for (const Copy& copy : under_way_) copy.copied.block_host(WaitSite::kBroughtDropped);
 }
 
 void HostCopies::bring(Seconds needed, Tensors tensors, Then then) {
@@ -72,7 +88,7 @@ torch::Tensor HostCopies::copy_of(const torch::Tensor& tensor) const {
 
 void HostCopies::begin_copies() {
   const torch::NoGradGuard no_gradients;
-  while (!handed_in_.empty() && handed_in_.front().complete.reached(WaitSite::kGradient)) {
+  while (!handed_in_.empty() && handed_in_.front().complete.seems_reached()) {
     complete_.insert(std::move(handed_in_.front()));
     handed_in_.pop_front();
   }
@@ -80,6 +96,7 @@ void HostCopies::begin_copies() {
     Copy next;
     if (!complete_.empty()) {
       next = std::move(complete_.extract(complete_.begin()).value());
+      if (under_way_.empty()) next.begun = clock_.now();
     } else if (under_way_.empty() && !handed_in_.empty()) {
       next = std::move(handed_in_.front());
       handed_in_.pop_front();
@@ -87,11 +104,30 @@ void HostCopies::begin_copies() {
       return;
     }
     const Queue::Scope here(queue_);
-    queue_.wait_for(next.complete, WaitSite::kGradient);
-    for (const torch::Tensor& tensor : next.tensors) next.on_host.push_back(copy_of(tensor));
+    queue_.wait_for(next.complete, WaitSite::kBroughtMade);
+    for (const torch::Tensor& tensor : next.tensors) {
+      next.bytes += size_to_bring(tensor);
+      next.on_host.push_back(copy_of(tensor));
+    }
     next.copied = queue_.record();
     under_way_.push_back(std::move(next));
   }
+}
+
+// Half of what the copy takes at the rate of the others: where that holds, its end is seen late by
+// at most that much.
+Seconds HostCopies::pause_for(const Copy& copy) const {
+  const Seconds half{static_cast<double>(copy.bytes.value) / bytes_per_s_ / 2};
+  return std::clamp(half, kShortestPause, kLongestPause);
+}
+
+void HostCopies::note_rate(const Copy& copy) {
+  if (!copy.begun || copy.bytes < kTellsRate) return;
+  // It ended between the last look that found it under way and this one.
+  const Seconds now = clock_.now();
+  const Seconds before = copy.seen_under_way.value_or(now);
+  const double took = std::max(((before + now) * 0.5 - *copy.begun).value, 1e-6);
+  bytes_per_s_ += (static_cast<double>(copy.bytes.value) / took - bytes_per_s_) / 4;
 }
 
 void HostCopies::work() {
@@ -113,12 +149,14 @@ void HostCopies::copy_until_stopped() {
       changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !handed_in_.empty(); });
       continue;
     }
-    if (!under_way_.front().copied.reached(WaitSite::kHostCopy)) {
-      changed_.wait_for(mutex_, kPause);
+    if (!under_way_.front().copied.reached(WaitSite::kBrought)) {
+      under_way_.front().seen_under_way = clock_.now();
+      changed_.wait_for(mutex_, pause_for(under_way_.front()));
       continue;
     }
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
+    note_rate(copy);
     delivers_ = copy.needed;
     lock.unlock();
     copy.tensors.clear();

@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,18 +12,26 @@ namespace {
 
 constexpr int kNone = -1;
 std::atomic<int> left_out{kNone};
+std::array<std::atomic<bool>, kWaitSites> reached_sites{};
+
+bool waits_at(WaitSite site) {
+  std::atomic<bool>& reached = reached_sites[static_cast<std::size_t>(site)];
+  // Not written again by every poll: threads share the cache line.
+  if (!reached.load(std::memory_order_relaxed)) reached = true;
+  return left_out.load(std::memory_order_relaxed) != static_cast<int>(site);
+}
 
 }  // namespace
 
 void leave_out(std::optional<WaitSite> site) { left_out = site ? static_cast<int>(*site) : kNone; }
 
-bool is_left_out(WaitSite site) {
-  return left_out.load(std::memory_order_relaxed) == static_cast<int>(site);
-}
+bool was_reached(WaitSite site) { return reached_sites[static_cast<std::size_t>(site)]; }
 
 bool Mark::reached(WaitSite site) const {
-  return event_ == nullptr || is_left_out(site) || event_->query();
+  return event_ == nullptr || !waits_at(site) || event_->query();
 }
+
+bool Mark::seems_reached() const { return event_ == nullptr || event_->query(); }
 
 void Mark::block_host(WaitSite site, const std::function<void()>& look) const {
   constexpr std::chrono::microseconds kPause{20};
@@ -53,7 +62,7 @@ Mark Queue::record() const {
 }
 
 void Queue::wait_for(const Mark& mark, WaitSite site) const {
-  if (!stream_ || mark.event_ == nullptr || is_left_out(site)) return;
+  if (!stream_ || mark.event_ == nullptr || !waits_at(site)) return;
   mark.event_->block(*stream_);
 }
 

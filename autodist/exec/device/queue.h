@@ -23,6 +23,8 @@ class Mark {
  public:
   Mark() = default;  // reached
   [[nodiscard]] bool reached(WaitSite site) const;
+  // For whoever only chooses an order of work by it, and waits for the mark all the same.
+  [[nodiscard]] bool seems_reached() const;
   // Blocks the calling thread, which sleeps in between and calls `look`: what that throws ends it.
   void block_host(WaitSite site, const std::function<void()>& look = {}) const;
 

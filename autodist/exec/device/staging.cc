@@ -1,5 +1,8 @@
 #include "autodist/exec/device/staging.h"
 
+#include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -13,6 +16,14 @@ namespace {
 std::map<torch::DeviceType, c10::Allocator*>& given_allocators() {
   static std::map<torch::DeviceType, c10::Allocator*> given;
   return given;
+}
+
+// Powers of two, which libtorch 2.x pins for CUDA in any case: memory for tensors whose sizes vary
+// from step to step is found again, and what is counted is what is pinned.
+std::size_t rounded_up(std::size_t bytes) {
+  std::size_t size = 512;
+  while (size < bytes) size *= 2;
+  return size;
 }
 
 c10::Allocator* allocator_of(torch::DeviceType kind) {
@@ -38,26 +49,29 @@ class Staging::Pool {
   // Null beyond the limit.
   c10::DataPtr take(std::size_t bytes) {
     const MutexLock lock(mutex_);
-    const auto idle = idle_.find(bytes);
-    if (idle != idle_.end()) {
-      c10::DataPtr memory = std::move(idle->second);
-      idle_.erase(idle);
+    const auto newest = std::find_if(idle_.rbegin(), idle_.rend(),
+                                     [&](const Idle& each) { return each.bytes == bytes; });
+    if (newest != idle_.rend()) {
+      c10::DataPtr memory = std::move(newest->memory);
+      idle_.erase(std::next(newest).base());
+      idle_bytes_ -= bytes;
       return memory;
     }
-    if (allocator_ == nullptr || bytes > limit_) return {};
+    if (allocator_ == nullptr || pinned_ - idle_bytes_ + bytes > limit_) return {};
     // What nobody asked for lately makes room.
-    while (pinned_ + bytes > limit_ && !idle_.empty()) {
-      pinned_ -= idle_.begin()->first;
-      idle_.erase(idle_.begin());
+    while (pinned_ + bytes > limit_) {
+      pinned_ -= idle_.front().bytes;
+      idle_bytes_ -= idle_.front().bytes;
+      idle_.pop_front();
     }
-    if (pinned_ + bytes > limit_) return {};
     pinned_ += bytes;
     return allocator_->allocate(bytes);
   }
 
   void give_back(std::size_t bytes, c10::DataPtr memory) {
     const MutexLock lock(mutex_);
-    idle_.emplace(bytes, std::move(memory));
+    idle_.push_back({bytes, std::move(memory)});
+    idle_bytes_ += bytes;
   }
 
   [[nodiscard]] std::size_t pinned() const {
@@ -66,10 +80,16 @@ class Staging::Pool {
   }
 
  private:
+  struct Idle {
+    std::size_t bytes;
+    c10::DataPtr memory;
+  };
+
   c10::Allocator* const allocator_;
   const std::size_t limit_;
   mutable Mutex mutex_;
-  std::multimap<std::size_t, c10::DataPtr> idle_ AD_GUARDED_BY(mutex_);  // by bytes
+  std::deque<Idle> idle_ AD_GUARDED_BY(mutex_);  // in the order in which they came back
+  std::size_t idle_bytes_ AD_GUARDED_BY(mutex_) = 0;
   std::size_t pinned_ AD_GUARDED_BY(mutex_) = 0;
 };
 
@@ -80,9 +100,10 @@ Staging::Staging(torch::Device device, Bytes limit)
 
 torch::Tensor Staging::take(torch::IntArrayRef sizes, torch::ScalarType type) {
   const auto options = torch::TensorOptions(type);
-  const auto bytes =
+  const auto asked =
       static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(type);
-  c10::DataPtr memory = bytes == 0 ? c10::DataPtr() : pool_->take(bytes);
+  const std::size_t bytes = rounded_up(asked);
+  c10::DataPtr memory = asked == 0 ? c10::DataPtr() : pool_->take(bytes);
   if (memory.get() == nullptr) return torch::empty(sizes, options);
   void* const data = memory.get();
   const auto held = std::make_shared<c10::DataPtr>(std::move(memory));

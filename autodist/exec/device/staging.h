@@ -18,8 +18,8 @@ namespace autodist::exec {
 // Any thread.
 class Staging {
  public:
-  // Holds at most `limit` of pinned memory, lent out and kept together. Of a CPU it lends ordinary
-  // memory.
+  // Holds at most `limit` of pinned memory, lent out and kept together, in pieces of powers of two.
+  // Of a CPU it lends ordinary memory.
   Staging(torch::Device device, Bytes limit);
 
   // A row-major host tensor of arbitrary contents, whose memory comes back when the last copy of

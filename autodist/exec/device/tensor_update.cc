@@ -62,7 +62,7 @@ struct Elements {
   friend Elements sqrt(const Elements& a) { return {at::_foreach_sqrt(a.values)}; }
   friend Elements abs(const Elements& a) { return {at::_foreach_abs(a.values)}; }
 
-  // The same of what an expression has made on its way.
+  // Of an operand that an expression has made on its way: its memory takes the result.
   friend Elements operator+(Elements&& a, const Elements& b) {
     a += b;
     return std::move(a);
@@ -102,8 +102,8 @@ Tensors converted(const Tensors& tensors, torch::ScalarType type) {
   return result;
 }
 
-// The same memory. Writes to it do not count as the user's, which CUDA's kernels for several
-// tensors count by themselves.
+// Tensors over the same memory, writes to which do not count as the user's: CUDA's kernels for
+// several tensors count their writes by themselves.
 Tensors uncounted(const Tensors& tensors) {
   Tensors result;
   for (const torch::Tensor& each : tensors) result.push_back(each.variable_data());
