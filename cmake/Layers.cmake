@@ -145,17 +145,26 @@ function(autodist_script_test name seconds)
   autodist_limit_test(${name} ${seconds})
 endfunction()
 
-# autodist_test(<name> SOURCES … LIBRARIES … [LABELS …] [SLOW]): one GoogleTest program, one ctest entry.
-# With SLOW, test cases whose name begins with "Slow" run in a second entry, <name>_slow, labelled slow.
+# autodist_test(<name> SOURCES … LIBRARIES … [LABELS …] [SLOW] [SLOW_APART <suite>]): one GoogleTest
+# program, one ctest entry. With SLOW, test cases whose name begins with "Slow" run in a second entry,
+# <name>_slow, labelled slow; those of the suite SLOW_APART, which begins so, too, in a third,
+# <name>_slow_apart, with a time of their own.
 function(autodist_test name)
-  cmake_parse_arguments(ARG "SLOW" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW" "TIMEOUT;SLOW_APART" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${AUTODIST_TEST_PROGRAMS})
   target_link_libraries(${name} PRIVATE ${ARG_LIBRARIES} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE AUTODIST_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   add_test(NAME ${name} COMMAND ${name} --gtest_filter=-Slow*)
   if(ARG_SLOW)
-    add_test(NAME ${name}_slow COMMAND ${name} --gtest_filter=Slow*)
+    set(others "")
+    if(ARG_SLOW_APART)
+      set(others "-${ARG_SLOW_APART}.*")
+      add_test(NAME ${name}_slow_apart COMMAND ${name} --gtest_filter=${ARG_SLOW_APART}.*)
+      set_tests_properties(${name}_slow_apart PROPERTIES LABELS slow)
+      autodist_limit_test(${name}_slow_apart 3600)
+    endif()
+    add_test(NAME ${name}_slow COMMAND ${name} --gtest_filter=Slow*${others})
     set_tests_properties(${name}_slow PROPERTIES LABELS slow)
     autodist_limit_test(${name}_slow 3600)
   endif()

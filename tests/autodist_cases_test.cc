@@ -169,7 +169,7 @@ std::string name_of(const testing::TestParamInfo<Trial>& info) {
 INSTANTIATE_TEST_SUITE_P(Covering, AutoDistCases, testing::ValuesIn(runs(true)), name_of);
 INSTANTIATE_TEST_SUITE_P(Slow, AutoDistCases, testing::ValuesIn(runs(false)), name_of);
 
-TEST(CoveringRuns, HoldEveryPair) {
+TEST(CoveringRuns, EveryPairOfModelStrategyAndClusterIsRun) {
   std::set<std::pair<std::size_t, std::size_t>> subject_strategy;
   std::set<std::pair<std::size_t, std::size_t>> subject_place;
   std::set<std::pair<std::size_t, std::size_t>> strategy_place;

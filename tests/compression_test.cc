@@ -92,7 +92,7 @@ INSTANTIATE_TEST_SUITE_P(
         CastCase{"RandomAxisPartitionAR:compressor=bf16", torch::kBFloat16, false, true},
         CastCase{"DDP-like:compressor=bf16+ef", torch::kBFloat16, true, true}));
 
-TEST(TopK, OfEverythingIsTheUncompressedTraining) {
+TEST(TopK, DensityOneIsTheUncompressedTraining) {
   for (const char* builder :
        {"AllReduce:compressor=topk,density=1", "PartitionedPS:compressor=topk,density=1"}) {
     EXPECT_LT(largest_difference(train("digits", builder, 2),

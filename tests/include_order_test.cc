@@ -114,6 +114,27 @@ TEST(IncludeOrder, NobodyIncludesUpwards) {
   EXPECT_GT(checked, 50);
 }
 
+// "Private to …" stands in a header that no other room may include.
+TEST(IncludeOrder, PrivateHeadersStayInTheirRoom) {
+  const Layers layers = read_layers();
+  std::set<std::string> private_headers;
+  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
+    if (entry.path().extension() != ".h") continue;
+    std::ifstream in(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(in), {}};
+    if (text.substr(0, text.find("#pragma once")).find("Private to") == std::string::npos) continue;
+    private_headers.insert(fs::relative(entry.path(), kSource / "autodist"));
+  }
+  EXPECT_FALSE(private_headers.empty());
+  for (const Include& include : all_includes()) {
+    if (include.target.rfind("autodist/", 0) != 0) continue;
+    const std::string target = include.target.substr(9);
+    if (private_headers.count(target) == 0) continue;
+    EXPECT_EQ(layer_of(layers, include.file), layer_of(layers, target))
+        << "autodist/" << include.file << " includes " << include.target;
+  }
+}
+
 TEST(IncludeOrder, TestsAloneIncludeWhatIsForTests) {
   static const std::regex kForTests("(^|.*/)testing/.*|.*_test\\.cc");
   for (const Include& include : all_includes()) {
@@ -162,20 +183,30 @@ TEST(IncludeOrder, OtherRoomsSeeTorchThroughOptInHeadersAlone) {
 
 TEST(IncludeOrder, LibrariesNeitherPrintNorExitNorReadTheEnvironment) {
   static const std::regex kForbidden(
-      "(std::cout|std::cerr|[^f_sn]printf\\(|std::exit\\(|[^_]exit\\(|getenv\\()");
+      "std::(cout|cerr|clog)\\b|fmt::print|\\b(v?f?printf|f?puts|f?putc|putchar|perror)\\("
+      "|\\b(quick_)?exit\\(|\\b((secure_)?getenv|(un)?setenv|putenv)\\(");
+  static const std::regex kEnvironment("\\benviron\\b");
+  // It gives a child process an environment, before another program takes the child's place.
+  const std::string launcher = "job/launch.cc";
+  int read = 0;
   for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
     const std::string path = fs::relative(entry.path(), kSource / "autodist");
+    const std::string extension = entry.path().extension();
     const bool app = path.rfind("app/", 0) == 0;
     const bool test = path.find("_test.cc") != std::string::npos;
-    if (entry.path().extension() != ".cc" || app || test) continue;
+    if ((extension != ".h" && extension != ".cc") || app || test) continue;
+    ++read;
     std::ifstream in(entry.path());
     int number = 0;
     for (std::string line; std::getline(in, line);) {
       ++number;
       const std::string code = line.substr(0, line.find("//"));
       EXPECT_FALSE(std::regex_search(code, kForbidden)) << path << ":" << number << ": " << line;
+      EXPECT_FALSE(path != launcher && std::regex_search(code, kEnvironment))
+          << path << ":" << number << ": " << line;
     }
   }
+  EXPECT_GT(read, 500);
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ class PlainScaler {
   int skipped_ = 0;
 };
 
-// The same training on one process.
+// The job's training on one process.
 class Plain {
  public:
   Plain(std::uint32_t replicas, const std::string& scaling, const std::string& optimizer)

@@ -115,8 +115,8 @@ inline std::vector<std::string> autodist(std::vector<std::string> arguments) {
 }
 
 // Whether a process, which need not be a child, is gone within three seconds.
-inline bool is_gone(pid_t pid) {
-  for (int i = 0; i < 300; ++i) {
+inline bool is_gone(pid_t pid, int looks = 300) {
+  for (int i = 0; i < looks; ++i) {
     const bool zombie =
         slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
     if (::kill(pid, 0) != 0 || zombie) return true;

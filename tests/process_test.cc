@@ -191,7 +191,7 @@ TEST(Processes, SigtermToAnyRankEndsTheStepWithACheckpoint) {
     const std::vector<pid_t> children = job.children();
     ASSERT_EQ(children.size(), 1U);
     ::kill(to_chief ? job.pid() : children[0], SIGTERM);
-    // The same signal again, as timeout(1) sends it, is no second wish.
+    // A second SIGTERM at once, as timeout(1) sends it, is no second wish.
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
     ::kill(to_chief ? job.pid() : children[0], SIGTERM);
     EXPECT_EQ(job.wait(30s), 0) << job.err();

@@ -164,7 +164,7 @@ TEST(SimulatedRoutesByHand, SumsAreMadeWhereContributionsMeet) {
 
 // Two matrices [500, 4] and [4, 500] to each other member, who multiplies both ranks' in the time
 // that this product was measured to take: 10 ms each.
-TEST(Factors, LeaveInTheGradientsPlace) {
+TEST(Factors, FactorsTravelInThePlaceOfTheGradient) {
   SimulatedJob job = job_of(stack(1, 500, 10e-3), "AllReduce:algorithm=sufficient_factors", 2);
   ASSERT_TRUE(goes_to_all(job.program.slices.front().exchange));
   only_the_wire(job.costs);

@@ -31,7 +31,7 @@ Bytes trained_bytes(const program::Program& program) {
 }
 
 // Machine i, which owns o_i of M bytes, sends (M - o_i) + (N-1) o_i, and as much comes in.
-TEST(Bytes, OfOwnersAreExact) {
+TEST(Bytes, EveryMachineSendsExactlyTheBytesOfItsOwnersFormula) {
   const auto graph = stack(5, 37, 1e-3);
   for (const char* builder : {"PS", "PSLoadBalancing", "PartitionedPS", "P3:slice_parameters=100",
                               "AllReduce:algorithm=direct", "BytePS:partition_bytes=500"}) {
@@ -55,7 +55,7 @@ TEST(Bytes, OfOwnersAreExact) {
 }
 
 // A ring: 2M less the two parts that a machine does not pass on; 2M (N-1) in all.
-TEST(Bytes, OfARingAreExact) {
+TEST(Bytes, ARingSendsExactlyTheBytesOfItsFormula) {
   const auto graph = stack(3, 37, 1e-3);
   for (const int nodes : {2, 3, 5}) {
     const SimulatedJob job = job_of(graph, "AllReduce:algorithm=library", nodes);
@@ -75,7 +75,7 @@ TEST(Bytes, OfARingAreExact) {
 }
 
 // Beside slices the ring goes message by message through the same cards, with the same bytes.
-TEST(Bytes, OfARingBesideSlicesAreTheSame) {
+TEST(Bytes, ARingSendsAsManyBytesBesideSlicesAsAlone) {
   const auto graph = stack(4, 36, 1e-3);
   const cluster::Cluster cluster = machines(3);
   SimulatedJob job = job_on(graph, "AllReduce:algorithm=library,chunk_size=2", cluster);
@@ -85,7 +85,7 @@ TEST(Bytes, OfARingBesideSlicesAreTheSame) {
 }
 
 // A library takes its cores where it begins, so its messages take none.
-TEST(Cores, OfARingBesideSlicesAreTakenOnce) {
+TEST(Cores, ARingBesideSlicesTakesItsCoresOnce) {
   const auto graph = stack(4, 100, 1e-3);
   const cluster::Cluster cluster = machines(3);
   strategy::Strategy mixed =
@@ -111,7 +111,7 @@ TEST(Cores, OfARingBesideSlicesAreTakenOnce) {
 
 // One layer, two machines, one owner: the step is forward, backward, and what the parameters need
 // to come back to the machine that does not own them.
-TEST(Closed, OneVariableOnTwoMachines) {
+TEST(Closed, AStepOfOneVariableOnTwoMachinesTakesTheFormulasTime) {
   const std::int64_t width = 500;  // 1 MB in one slice
   const auto graph = stack(1, width, 10e-3);
   passes::Options options;
@@ -131,7 +131,7 @@ TEST(Closed, OneVariableOnTwoMachines) {
 }
 
 // Slow links: the card is busy all the time, and the step is its bytes.
-TEST(Closed, ALinkBoundJobIsItsBytes) {
+TEST(Closed, OnSlowLinksAStepTakesAsLongAsItsBytes) {
   SimulatedJob job = job_of(stack(20, 200, 1e-6), "AllReduce:algorithm=direct", 4);
   only_the_wire(job.costs);
   const double bytes = static_cast<double>(trained_bytes(job.program).value) * 2 * 3 / 4;
@@ -141,7 +141,7 @@ TEST(Closed, ALinkBoundJobIsItsBytes) {
   EXPECT_NEAR(simulation.bounds.traffic.value, bytes / 125e6, 1e-9);
 }
 
-TEST(Closed, ALibraryIsWhatItsModelSays) {
+TEST(Closed, AStepWithALibraryAllReduceTakesTheFormulasTime) {
   SimulatedJob job = job_of(stack(1, 300, 10e-3), "AllReduce:algorithm=library", 4);
   only_the_wire(job.costs);
   const double ring = 2 * 3 * (50e-6 + 4.0 * 300 * 300 / 4 / 125e6);
@@ -149,7 +149,7 @@ TEST(Closed, ALibraryIsWhatItsModelSays) {
 }
 
 // Jiang et al., OSDI 2020: t = 2n(n-1)M / ((n^2 + kn - 2k) B).
-TEST(Bounds, OfTrafficAreBytePSsClosedForm) {
+TEST(Bounds, TheTrafficBoundIsBytePSsFormula) {
   const double bytes = 1e9;
   const double rate = 1e9;
   for (int n = 2; n <= 9; ++n) {
@@ -353,7 +353,7 @@ TEST(Barrier, MakesPrioritiesUseless) {
   EXPECT_NEAR(in_order.simulate().step / job.simulate().step, 1, 0.02);
 }
 
-TEST(Window, OfTheProgramReplacesTheCostModels) {
+TEST(Window, TheProgramsWindowReplacesTheCostModels) {
   SimulatedJob job = job_of(stack(12, 250, 1e-3), "P3:slice_parameters=5000", 4);
   only_the_wire(job.costs);
   job.costs.engine.window = Bytes(64 << 10);
@@ -369,7 +369,7 @@ TEST(Window, OfTheProgramReplacesTheCostModels) {
 
 // Two machines, one variable at one of them: the gradient goes there and the parameters come back,
 // each at the stream's rate; many slices beside each other fill the card all the same.
-TEST(Stream, LimitsASliceAndNotTheCard) {
+TEST(Stream, AStreamsRateLimitsOneSliceAndNotTheCard) {
   SimulatedJob one = job_of(stack(1, 100, 1e-3), "PS", 2);
   only_the_wire(one.costs);
   const double free = one.simulate().step.value;
@@ -410,7 +410,7 @@ TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
   EXPECT_EQ(here.costs.devices.front().kind, "as measured");
 }
 
-TEST(Bounds, OfComputingNameItFirst) {
+TEST(Bounds, ABoundNamesComputingWhereComputingSetsIt) {
   SimulatedJob computes = job_of(stack(4, 64, 1), "PS", 2);
   const std::string name = sim::bound_name(computes.simulate().bounds);
   EXPECT_EQ(name.rfind("compute", 0), 0U) << name;
@@ -419,7 +419,7 @@ TEST(Bounds, OfComputingNameItFirst) {
   EXPECT_EQ(other.find("compute"), std::string::npos) << other;
 }
 
-TEST(Updates, OfEveryRankAreMadeWhereItComputes) {
+TEST(Updates, EveryRankUpdatesOnTheDeviceThatItComputesOn) {
   cluster::Cluster cluster = machines(2);
   for (cluster::Node& node : cluster.nodes) {
     node.slots = 0;

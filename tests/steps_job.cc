@@ -85,7 +85,7 @@ Batch batch_of(int round, std::size_t turn) {
   return {torch::randn({kBatch - 1, 6}, generator, torch::kFloat64)};
 }
 
-// The same on one process: each replica's rows with its own generator and statistics.
+// The job's training on one process: each replica's rows with its own generator and statistics.
 class Plain {
  public:
   explicit Plain(std::uint32_t replicas) : gan_(make_gan()), replicas_(replicas) {

@@ -155,6 +155,13 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
+void sync_folder(const std::string& path) {
+  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() < 0 || ::fsync(folder.get()) != 0) {
+    fail(ErrorCode::kEnvironment, "{}: sync: {}", path, std::strerror(errno));
+  }
+}
+
 AppendedFile::AppendedFile(const std::string& path, const std::string& what, Begin begin)
     : what_(what),
       file_(

@@ -69,6 +69,10 @@ class OutputFile {
 
 void write_file_atomically(const std::string& path, std::string_view bytes);
 
+// What was made and renamed in this folder is on the disk. Throws Error(kEnvironment) naming `path`
+// and the reason.
+void sync_folder(const std::string& path);
+
 // A log that grows by whole records: one that does not fit is taken back, and the next is tried
 // again.
 class AppendedFile {

@@ -21,8 +21,9 @@ struct DeviceFigures {
   double tflops = 0;
   Bytes memory;
   double memory_bandwidth_bytes_per_s = 0;
-  double tf32_tflops = 0;  // of dense products on matrix units; 0: not said
-  double half_tflops = 0;  // likewise, of 16-bit numbers of either kind
+  // Of dense products on matrix units, in TF32, and of 16-bit numbers of either kind; 0: not said.
+  double tf32_tflops = 0;
+  double half_tflops = 0;
 
   friend bool operator==(const DeviceFigures&, const DeviceFigures&);
 };

@@ -45,8 +45,12 @@ void say_goodbye(Transport& transport, RankNumber to, std::uint32_t generation,
 class Conversation {
  public:
   Conversation(Transport& transport, const std::string& what, Seconds limit,
-               std::uint32_t generation = 0)
-      : transport_(transport), what_(what), limit_(limit), generation_(generation) {}
+               const char* option = kJoinLimit, std::uint32_t generation = 0)
+      : transport_(transport),
+        what_(what),
+        limit_(limit),
+        option_(option),
+        generation_(generation) {}
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
   ~Conversation() {
@@ -86,6 +90,7 @@ class Conversation {
   Transport& transport_;
   const std::string& what_;
   Seconds limit_;
+  const char* option_;
   std::uint32_t generation_;  // that none of the others may have come to; 0: whichever
   SteadyClock clock_;
   std::vector<Frame> later_;
@@ -225,9 +230,8 @@ void Conversation::check_life(const std::map<RankNumber, Seconds>& heard,
          transport_.describe(rank));
   }
   if (silent.empty()) return;
-  fail(ErrorCode::kPeersLost,
-       "{}: nothing from {} for {}; --join-timeout (in a program: join_limit) waits longer", what_,
-       names(silent), to_string(limit_));
+  fail(ErrorCode::kPeersLost, "{}: nothing from {} for {}; {} waits longer", what_, names(silent),
+       to_string(limit_), option_);
 }
 
 // Frames of a rank keep their order, so one whose exchange is heard does not come here any more.
@@ -299,9 +303,9 @@ Claim decode(const std::string& bytes, const std::string& what) {
 }  // namespace
 
 std::string broadcast(Transport& transport, RankNumber root, const std::string& bytes,
-                      const std::string& what, Seconds limit) {
+                      const std::string& what, Seconds limit, const char* option) {
   AD_CHECK(root < transport.size()) << "root " << root;
-  Conversation conversation(transport, what, limit);
+  Conversation conversation(transport, what, limit, option);
   const RankNumber self = transport.self();
   if (self != kHub) {
     if (self != root) return conversation.receive({kHub}).front();
@@ -328,7 +332,7 @@ std::vector<std::string> all_gather(Transport& transport, const std::string& byt
 }
 
 void meet(Transport& transport, const std::string& what, std::uint32_t generation, Seconds limit) {
-  Conversation conversation(transport, what, limit, generation);
+  Conversation conversation(transport, what, limit, kJoinLimit, generation);
   if (transport.self() != kHub) {
     conversation.send({kHub}, "");
     conversation.receive({kHub});

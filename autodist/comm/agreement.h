@@ -20,10 +20,15 @@
 
 namespace autodist::comm {
 
-// The root's bytes at every rank. `what` names the exchange in messages ("job document"). Throws
-// Error(kPeersLost) naming the ranks that said nothing within `limit`.
+// What a user sets for a longer `limit`, as messages name it.
+inline constexpr const char* kJoinLimit = "--join-timeout (in a program: join_limit)";
+inline constexpr const char* kSilenceLimit = "--silence-timeout (in a program: silence_limit)";
+
+// The root's bytes at every rank. `what` names the exchange in messages ("job document"), and
+// `option` what `limit` was set by. Throws Error(kPeersLost) naming the ranks that said nothing
+// within `limit`.
 std::string broadcast(Transport& transport, RankNumber root, const std::string& bytes,
-                      const std::string& what, Seconds limit);
+                      const std::string& what, Seconds limit, const char* option = kJoinLimit);
 
 // Everyone's bytes at every rank, by rank.
 std::vector<std::string> all_gather(Transport& transport, const std::string& bytes,

@@ -1,6 +1,6 @@
 // One mutex guards what both threads and the callers share; it is never held while a frame is sent,
 // received or handled. The sending thread owns the order (outbox), the receiving thread owns
-// admission and the peers' pulse.
+// admission and the peers' heartbeats.
 
 #include "autodist/comm/exchange.h"
 
@@ -84,7 +84,7 @@ class Exchange::Impl {
   void compare_clocks(RankNumber peer, Seconds left, Seconds there, Seconds now)
       AD_REQUIRES(mutex_);
   void take_goodbye(const Frame& frame);
-  void check_pulse(Seconds now);
+  void check_heartbeats(Seconds now);
   void say_news(Seconds now);
 
   void fail_with(const std::exception_ptr& failure);
@@ -147,7 +147,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
                 clock.now(), options.name),
       admissions_(transport.size()),
       assembly_(options.piece) {
-  AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no pulse";
+  AD_CHECK(options.heartbeat > Seconds{0} && options.missed_heartbeats > 0) << "no heartbeats";
   peer_said_goodbye_[transport.self()] = true;
   const BackgroundThreads from_here;
   sender_ = std::thread([this] { send_loop(); });
@@ -394,7 +394,7 @@ void Exchange::Impl::receive_loop() {
       if (now - before > options_.heartbeat) failures_.deaf_until(now);
       before = now;
       if (frame) take(std::move(*frame), now);
-      check_pulse(now);
+      check_heartbeats(now);
     }
   } catch (...) {
     fail_with(std::current_exception());
@@ -405,21 +405,18 @@ void Exchange::Impl::take(Frame frame, Seconds now) {
   const FrameHeader& header = frame.header;
   AD_CHECK(header.from < transport_.size() && header.from != transport_.self())
       << "frame from rank " << header.from;
-  const bool ours = header.generation == options_.generation;
-  const bool is_life =
-      header.kind == FrameKind::kAlive || (header.kind == FrameKind::kHeartbeat && !ours);
-  if (is_life) return failures_.heard(header, now);
-  if (header.kind == FrameKind::kControl || header.generation > options_.generation) {
-    failures_.heard(header, now);
-    for_later_readers_.push_back(std::move(frame));
-    return;
-  }
-  if (!ours || header.id >= kIdLimit) {
+  const FrameUse use = use_of(header, options_.generation);
+  if (use == FrameUse::kRefused) {
     const MutexLock lock(mutex_);
     ++counters_.frames_refused;
     return;
   }
   failures_.heard(header, now);
+  if (use == FrameUse::kSignOfLife) return;
+  if (use == FrameUse::kLater) {
+    for_later_readers_.push_back(std::move(frame));
+    return;
+  }
   if (header.kind == FrameKind::kHeartbeat) {
     const MutexLock lock(mutex_);
     positions_[header.from] = Position{header.step, header.id};
@@ -515,7 +512,7 @@ void Exchange::Impl::say_news(Seconds now) {
   }
 }
 
-void Exchange::Impl::check_pulse(Seconds now) {
+void Exchange::Impl::check_heartbeats(Seconds now) {
   say_news(now);
   const std::optional<RankNumber> gone = transport_.gone();
   const std::optional<RankNumber> lost = gone ? gone : failures_.lost(now);

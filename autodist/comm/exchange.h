@@ -1,4 +1,4 @@
-// Messages between ranks: ordered by need, bounded in flight, admitted once, with a pulse.
+// Messages between ranks: ordered by need, bounded in flight, admitted once, with heartbeats.
 //
 // comm admits, orders and moves; of a message it sees the kind, the step, the id and the bytes, and
 // what arrives goes to a handler. Every rank owns one Exchange with one sending and one receiving
@@ -22,23 +22,25 @@ struct ExchangeOptions {
   std::uint32_t generation = 1;
   Bytes window{1 << 20};      // in flight per destination
   Bytes nic_budget{4 << 20};  // in flight over all destinations
-  // A larger payload than 16 of these travels in such pieces. The same at all ranks.
+  // A payload of more than 16 pieces travels in pieces of this size, which is equal at all ranks.
   Bytes piece{16 << 20};
   Seconds heartbeat{1.0};
   int missed_heartbeats = 3;  // then a peer's silence is said
-  // Then the peer counts as lost. What comes before goes on: nothing is lost or comes twice.
+  // A peer that is silent for so long counts as lost. One that is heard before goes on: nothing was
+  // lost, and nothing comes twice.
   Seconds silence_limit{20};
-  // The same before a peer's first frame: ranks do not start at the same moment.
+  // A peer that has sent no frame yet counts as lost after this: ranks do not start at the same
+  // moment.
   Seconds first_contact{60};
-  // Gets a line when a peer falls silent and when it is heard again, on the receiving thread, and
-  // of whoever waits for others, on its own; may be empty.
+  // Gets a line when a peer falls silent and when it is heard again, on the receiving thread; and
+  // lines of threads that wait for other ranks. May be empty.
   std::function<void(const std::string& line)> say = {};
   // What a message is, for messages to the user: "contribution of slice 17"; may be empty.
   std::function<std::string(FrameKind kind, MessageId id)> name = {};
 };
 
 // A message's way to another rank, in times of this rank's clock.
-struct Delivery {
+struct DeliveredMessage {
   FrameKind kind = FrameKind::kFirstMessage;
   RankNumber to = 0;
   std::uint64_t step = 0;
@@ -67,7 +69,7 @@ struct Position {
 struct Handlers {
   std::function<void(const Frame&)> message;
   // Once for every message of ours that has arrived; may be empty.
-  std::function<void(const Delivery&)> delivered = {};
+  std::function<void(const DeliveredMessage&)> delivered = {};
 };
 
 // What a rank hands over. `needed` orders it: (step, needed, arrival).

@@ -441,9 +441,9 @@ TEST(Exchange, AcknowledgementsShowThePeersClockAndTheSlicesWay) {
   const auto transport = hub.connect(0);
   const auto peers = hub.connect(1);
   std::mutex mutex;
-  std::vector<Delivery> deliveries;
+  std::vector<DeliveredMessage> deliveries;
   Handlers handlers;
-  handlers.delivered = [&](const Delivery& delivery) {
+  handlers.delivered = [&](const DeliveredMessage& delivery) {
     const std::lock_guard lock(mutex);
     deliveries.push_back(delivery);
   };
@@ -462,7 +462,7 @@ TEST(Exchange, AcknowledgementsShowThePeersClockAndTheSlicesWay) {
   const ClockDifference difference = exchange.clock_of(1).value();
   EXPECT_NEAR(difference.ahead.value, 1000, difference.round_trip.value);
   EXPECT_LT(difference.round_trip, Seconds{0.5});
-  for (const Delivery& each : deliveries) {
+  for (const DeliveredMessage& each : deliveries) {
     EXPECT_EQ(each.step, 4u);
     EXPECT_EQ(each.to, 1u);
     EXPECT_EQ(each.bytes, 5u);

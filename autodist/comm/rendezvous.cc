@@ -141,7 +141,8 @@ std::vector<Member> decode_answer(const std::string& bytes, RankNumber size) {
   if (opening == kRefusal) {
     const auto code = static_cast<ErrorCode>(in.u32());
     const std::string reason = in.string();
-    const bool known = code == ErrorCode::kUsage || code == ErrorCode::kAuthentication;
+    const bool known = code == ErrorCode::kUsage || code == ErrorCode::kAuthentication ||
+                       code == ErrorCode::kEnvironment;
     if (in.at_end()) throw Error(known ? code : ErrorCode::kPeersLost, reason);
   }
   std::vector<Member> members;
@@ -354,13 +355,14 @@ class Reception {
            "and one size.",
            who, hello.size, options_.size);
     }
-    if (hello.build != options_.build) {
-      fail(ErrorCode::kUsage, "rendezvous: {} is build '{}', the chief is build '{}'. {}", who,
-           hello.build, options_.build, kOneBuild);
-    }
     if (hello.rank >= options_.size) {
       fail(ErrorCode::kUsage, "rendezvous: {} in a job of {} ranks. Ranks count from 0.", who,
            options_.size);
+    }
+    if (hello.build != options_.build) {
+      throw OtherBuild(hello.rank,
+                       fmt::format("rendezvous: {} is build '{}', the chief is build '{}'. {}", who,
+                                   hello.build, options_.build, kOneBuild));
     }
   }
 

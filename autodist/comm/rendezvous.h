@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "autodist/base/error.h"
 #include "autodist/comm/transport.h"
 
 namespace autodist::comm {
@@ -54,10 +55,23 @@ class ChiefListener {
   std::unique_ptr<Impl> impl_;
 };
 
+// At the chief: this rank's program is of another build.
+class OtherBuild : public Error {
+ public:
+  OtherBuild(RankNumber rank, const std::string& message)
+      : Error(ErrorCode::kEnvironment, message), rank_(rank) {}
+  [[nodiscard]] RankNumber rank() const { return rank_; }
+
+ private:
+  RankNumber rank_;
+};
+
 // The connected transport. A rank that is started again during the meeting takes the place of the
 // process that it was before; a second one beside the first is refused. Throws Error(kPeersLost)
-// naming the ranks that did not join within the limit, Error(kUsage) when builds or sizes differ
-// (both shown), Error(kAuthentication).
+// naming the ranks that did not join within the limit, Error(kUsage) when sizes differ and
+// Error(kEnvironment) when builds do (both shown; at the chief OtherBuild), Error(kAuthentication).
+// A build that is so far apart that it has another version of the protocol is Error(kUsage): its
+// hello cannot be read as far as its rank.
 // The chief passes its listener; the others pass nullptr.
 std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener* listener);
 

@@ -91,8 +91,8 @@ TEST(Rendezvous, AnotherBuildIsRefusedWithBothShown) {
   other.build = "0.9";
   auto chief = joining(options_of(0, 2, listener.port()), &listener);
   const std::string expected = "is build '0.9', the chief is build '1.0'";
-  EXPECT_TRUE(says(joining(other).get(), ErrorCode::kUsage, expected));
-  EXPECT_TRUE(says(chief.get(), ErrorCode::kUsage, expected));
+  EXPECT_TRUE(says(joining(other).get(), ErrorCode::kEnvironment, expected));
+  EXPECT_TRUE(says(chief.get(), ErrorCode::kEnvironment, expected));
 }
 
 TEST(Rendezvous, AnotherSizeIsRefusedWithBothShown) {

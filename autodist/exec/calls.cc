@@ -91,7 +91,8 @@ const Calls::Made* Calls::made(std::uint64_t number) const {
   return &made_[made_.size() - 1 - (count_ - number)];
 }
 
-// The chief and this rank have ended while the other's loop goes on: it learns of the end itself.
+// Whether the calls differ only because the job has ended at the chief and here, while the other
+// rank's loop goes on: it learns of the end by itself.
 bool Calls::goes_on_past(const Announced& theirs, const Made& ours) const {
   return (self_.value == kChief || chief_finished_) && ours.call == Call::kFinish &&
          is_of_a_loop(theirs.made.call) && theirs.made.step >= ours.step;
@@ -118,7 +119,7 @@ void Calls::check_step() const {
   check_save(std::nullopt);
 }
 
-// `now`: what this rank calls instead, if it does.
+// `now`: the call that this rank makes in the place of save(), where it makes one.
 void Calls::check_save(const std::optional<Made>& now) const {
   for (const auto& [step, ranks] : answers_) {
     if (step < saved_until_) continue;
@@ -176,7 +177,7 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
   std::uint64_t number = 0;
   or_abort([&] {
     const MutexLock lock(signal_);
-    // Calls that the chief made before its end are this rank's to make, too, however late it is.
+    // A rank that is late still makes the calls that the chief made before it ended.
     const bool was_made = chief_finished_ && count_ + 1 < chief_finished_call_;
     if (chief_finished_ && call != Call::kFinish && (!was_made || is_past_the_end())) {
       if (is_of_a_loop(call) || is_past_the_end()) {
@@ -195,7 +196,8 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
     pass_wishes();
   });
   post_passed();
-  // A summary's own note says that it was made; that a rank is at the end is for the chief.
+  // A summary needs no message, as its note says that it was made; that a rank is at the end
+  // concerns the chief alone.
   if (call == Call::kFinish && self_.value != kChief) {
     tell(made, number, {kChief});
   } else if (call != Call::kSummarise) {
@@ -261,7 +263,7 @@ std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) {
   for (const std::uint32_t rank : others()) {
     const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
     if (!position || position->step > least) continue;
-    // What it has begun, and not what it has done; a rank in its own code has done all of it.
+    // A position counts steps that the rank has begun; outside of a step it has done all of them.
     if (position->step == step && call_at(*position) != Call::kStep) continue;
     if (position->step < least) {
       ranks.clear();
@@ -296,7 +298,7 @@ std::uint64_t Calls::steps_of(const std::vector<std::uint32_t>& ranks) const {
   return steps;
 }
 
-// They write or copy a checkpoint, which takes as long as it takes.
+// Whether these ranks write or copy a checkpoint, for which there is no limit.
 bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
   const bool saves = current_.call == Call::kSave || current_.call == Call::kSnapshot;
   if (!saves && current_.call != Call::kFinish) return false;
@@ -362,7 +364,7 @@ bool Calls::has_ended() const {
 
 void Calls::come_to_finish(std::uint64_t step) {
   const Scope scope = begin(Call::kFinish, step);
-  signal_.resume();  // whoever was told of the end comes to it in order
+  signal_.resume();  // the end that waits were broken off for is reached in order
 }
 
 bool Calls::all_finish(std::uint64_t step) {
@@ -430,7 +432,8 @@ void Calls::take_call(const comm::Frame& frame) {
   }
 }
 
-// A rank that is further learns it where it is; one that is not, by its next step.
+// A rank that is ahead of the chief's end is ended at once; another one learns of it by its next
+// step.
 void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
   std::exception_ptr ended;
   {

@@ -26,7 +26,7 @@
 
 namespace autodist::exec {
 
-// That a rank waits for another one before a line says for which.
+// After so long a rank that waits says for which other one.
 inline constexpr Seconds kSaysWhoAfter{3};
 inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
 inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
@@ -76,8 +76,8 @@ struct CallPeers {
 
 class Calls {
  public:
-  // `program` and `signal` outlive it. Nobody is waited for longer than `limit` who comes no step
-  // further.
+  // `program` and `signal` outlive it. A rank that comes no step further is waited for no longer
+  // than `limit`.
   Calls(const program::Program& program, program::Rank self, std::uint64_t first_step,
         Seconds limit, Signal& signal, CallPeers peers);
 
@@ -126,20 +126,20 @@ class Calls {
   void save_alone(std::uint64_t step);
   // Another step of the job has its turn: a save() of the chief in this one's is not this rank's.
   void set_away(bool away);
-  // Those that are due after so many steps, or, at the end, all; each is given once.
+  // The saves that are due after so many steps, or, at the end, all; each is given once.
   std::vector<DueSave> take_due(std::uint64_t step);
   [[nodiscard]] bool has_due() const;
 
   // This rank comes to the end of the job: its last call with a number.
   void come_to_finish(std::uint64_t step);
-  // Returns when all ranks have come there: whether they did so in order, after the same step; the
-  // same at every rank. False where the chief ended the job alone: the others stopped where they
-  // were told. Waits as long as it takes.
+  // Returns, equally at every rank, when all have called come_to_finish(). True: after the same
+  // step. False: the chief ended the job alone, and the others stopped where they were told. Waits
+  // as long as it takes.
   bool all_finish(std::uint64_t step);
   // This rank wishes that the job ends in order (a signal), which is the chief's to do: it is shown
   // with the rank's place.
   void wish_for_the_end();
-  // By the chief: the first rank that wishes so, as far as is known; itself, too.
+  // By the chief: the first rank, itself included, that is known to wish so.
   [[nodiscard]] std::optional<std::uint32_t> who_wishes_for_the_end() const;
   // Whether the chief has finished before this rank came to it.
   [[nodiscard]] bool has_ended() const;

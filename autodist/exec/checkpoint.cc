@@ -22,6 +22,7 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kKeptFile = "kept.safetensors";
 constexpr const char* kManifest = "manifest.json";
+constexpr const char* kSnapshotMark = "snapshot";  // an empty file
 
 std::string replica_file(std::uint32_t rank) { return fmt::format("replica-{}.safetensors", rank); }
 
@@ -44,8 +45,8 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return step && *step >= 0 ? step : std::nullopt;
 }
 
-// Of a step's folder, and of where it steps aside while the same step is written again, those that
-// are whole. A stop between two renames leaves the second one alone.
+// Those of a step's two folders that are whole: its own, and ".old", under which it lies while the
+// step is written again. A stop between two renames leaves ".old" alone.
 std::vector<std::string> whole_folders(FileSystem& files, const std::string& folder) {
   std::vector<std::string> whole;
   const auto add = [&](const std::string& each) {
@@ -55,6 +56,12 @@ std::vector<std::string> whole_folders(FileSystem& files, const std::string& fol
   const bool is_of_step = step_of(std::filesystem::path(folder).filename().string()).has_value();
   if (is_of_step) add(folder + std::string(kAside));
   return whole;
+}
+
+// Where a step lies: under its name where neither of its folders is whole.
+std::string whole_or_own(FileSystem& files, const std::string& folder) {
+  const std::vector<std::string> whole = whole_folders(files, folder);
+  return whole.empty() ? folder : whole.front();
 }
 
 // Writes the files of one step and remembers what the manifest says of them.
@@ -106,6 +113,15 @@ class StepWriter {
   Json manifest_ = Json::object();
 };
 
+bool is_snapshot(FileSystem& files, const std::string& directory, std::int64_t step) {
+  return files.exists(whole_or_own(files, step_folder(directory, step)) + "/" + kSnapshotMark);
+}
+
+void remove_step(FileSystem& files, const std::string& directory, std::int64_t step) {
+  const std::string folder = step_folder(directory, step);
+  for (const std::string& each : {folder, folder + std::string(kAside)}) files.remove_all(each);
+}
+
 // What is left of a step that could not be written takes room that the next one needs. Failures are
 // passed over: the one that led here is told.
 void take_back(FileSystem& files, const std::string& folder) {
@@ -115,6 +131,39 @@ void take_back(FileSystem& files, const std::string& folder) {
     if (!files.exists(folder) && files.exists(aside)) files.rename(aside, folder);
   } catch (const Error&) {
   }
+}
+
+void put_in_place(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                  bool as_snapshot, const std::function<void()>& written) {
+  const std::string folder = step_folder(directory, checkpoint.step);
+  const std::string partial = folder + ".tmp";
+  const std::string aside = folder + std::string(kAside);
+  files.make_folder(directory);
+  files.remove_all(partial);
+  try {
+    files.make_folder(partial);
+    StepWriter writer(files, partial);
+    writer.add(kModelFile, checkpoint.model);
+    writer.add(kOptimizerFile, checkpoint.optimizer_state);
+    for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
+    if (!checkpoint.kept.empty()) writer.add(kKeptFile, checkpoint.kept);
+    writer.finish(checkpoint);
+    if (as_snapshot) files.write_synced(partial + "/" + kSnapshotMark, {});
+    files.sync_folder(partial);
+    // The same step again, after a resume: the old one steps aside until the new one is in place.
+    if (files.exists(folder)) {
+      files.remove_all(aside);
+      files.rename(folder, aside);
+    }
+    files.rename(partial, folder);
+    files.sync_folder(directory);
+  } catch (const Error&) {
+    take_back(files, folder);
+    throw;
+  }
+  if (written) written();
+  files.remove_all(aside);
+  remove_snapshots(files, directory, checkpoint.step - 1);
 }
 
 constexpr char kAnother[] = " Take another step-N.";
@@ -208,42 +257,36 @@ std::string folder_of(const std::string& directory, std::int64_t step) {
   return path.filename() == std::filesystem::path(folder).filename() ? directory : folder;
 }
 
+std::string whole_folder_of(FileSystem& files, const std::string& directory, std::int64_t step) {
+  return whole_or_own(files, folder_of(directory, step));
+}
+
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep, const std::function<void()>& written) {
   AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
-  const std::string folder = step_folder(directory, checkpoint.step);
-  const std::string partial = folder + ".tmp";
-  const std::string aside = folder + std::string(kAside);
-  files.make_folder(directory);
-  files.remove_all(partial);
-  try {
-    files.make_folder(partial);
-    StepWriter writer(files, partial);
-    writer.add(kModelFile, checkpoint.model);
-    writer.add(kOptimizerFile, checkpoint.optimizer_state);
-    for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
-    if (!checkpoint.kept.empty()) writer.add(kKeptFile, checkpoint.kept);
-    writer.finish(checkpoint);
-    files.sync_folder(partial);
-    // The same step again, after a resume: the old one steps aside until the new one is in place.
-    if (files.exists(folder)) {
-      files.remove_all(aside);
-      files.rename(folder, aside);
-    }
-    files.rename(partial, folder);
-    files.sync_folder(directory);
-  } catch (const Error&) {
-    take_back(files, folder);
-    throw;
-  }
-  if (written) written();
-  files.remove_all(aside);
+  put_in_place(files, directory, checkpoint, /*as_snapshot=*/false, written);
   std::vector<std::int64_t> steps = list_checkpoints(files, directory);
+  const auto is_passing = [&](std::int64_t step) { return is_snapshot(files, directory, step); };
+  steps.erase(std::remove_if(steps.begin(), steps.end(), is_passing), steps.end());
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
-    if (steps[i] == checkpoint.step) continue;
-    const std::string former = step_folder(directory, steps[i]);
-    for (const std::string& each : {former, former + std::string(kAside)}) files.remove_all(each);
+    if (steps[i] != checkpoint.step) remove_step(files, directory, steps[i]);
   }
+}
+
+void write_snapshot(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                    const std::function<void()>& written) {
+  put_in_place(files, directory, checkpoint, /*as_snapshot=*/true, written);
+}
+
+void remove_snapshots(FileSystem& files, const std::string& directory, std::int64_t last) {
+  for (const std::int64_t step : list_checkpoints(files, directory)) {
+    if (step <= last && is_snapshot(files, directory, step)) remove_step(files, directory, step);
+  }
+}
+
+bool was_asked_for(FileSystem& files, const std::string& directory, std::int64_t step) {
+  const std::string folder = whole_or_own(files, step_folder(directory, step));
+  return files.exists(folder) && !is_snapshot(files, directory, step);
 }
 
 std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory) {

@@ -60,14 +60,27 @@ class RealFileSystem final : public FileSystem {
 
 // <directory>/step-N, or `directory` where it is that folder itself.
 std::string folder_of(const std::string& directory, std::int64_t step);
+// Where that checkpoint lies: under its name, or with ".old" behind it where a stop has left it so.
+std::string whole_folder_of(FileSystem& files, const std::string& directory, std::int64_t step);
 
 constexpr int kKeptCheckpoints = 5;
 
 // Writes <directory>/step-N as step-N.tmp, synced, then renamed; `written` is called when it is in
-// its place. Afterwards the oldest are removed until `keep` are left. Where it fails, step-N.tmp is
-// removed and a step-N from before is back. REQUIRES: keep >= 2. Throws Error(kCheckpoint).
+// its place. Afterwards snapshots of earlier steps are removed, and of other checkpoints the oldest
+// until `keep` are left. Where it fails, step-N.tmp is removed and a step-N from before is back.
+// REQUIRES: keep >= 2. Throws Error(kCheckpoint).
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep = kKeptCheckpoints, const std::function<void()>& written = {});
+
+// A snapshot is a checkpoint that nobody asked for, which a job goes on from after a loss. It is
+// marked as one, and written as write_checkpoint() does; of what was there before, only snapshots
+// of earlier steps are removed. REQUIRES: !was_asked_for() of its step, which it would replace.
+void write_snapshot(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
+                    const std::function<void()>& written);
+// Removes the snapshots up to this step. Throws Error(kCheckpoint).
+void remove_snapshots(FileSystem& files, const std::string& directory, std::int64_t last);
+// Whether that step is there, under its name or with ".old" behind it, and is no snapshot.
+bool was_asked_for(FileSystem& files, const std::string& directory, std::int64_t step);
 
 // The steps of the complete folders below `directory`, ascending; also of a step-N.old without its
 // step-N.

@@ -8,8 +8,8 @@
 
 namespace autodist::exec {
 
-// Holds `path` until it goes, by a lock on the file `.lock` in it, which ends with its process, too.
-// A process may hold a folder twice. Where the file system has no locks there is none.
+// Holds `path` until it goes, by a lock on the file `.lock` in it, which ends with its process,
+// too. A process may hold a folder twice. Where the file system has no locks there is none.
 class CheckpointFolder {
  public:
   // Makes the folder where it is missing. `what` begins messages. Throws Error(kCheckpoint) where

@@ -121,6 +121,78 @@ TEST(Checkpoint, TheOldestGoWhenThereAreEnough) {
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (std::vector<std::int64_t>{4, 5, 6}));
 }
 
+TEST(Checkpoint, ASnapshotGoesWithTheNextAndTakesNoOthersPlace) {
+  using Steps = std::vector<std::int64_t>;
+  MemoryFileSystem files;
+  for (int step = 1; step <= 3; ++step) write_checkpoint(files, "ckpt", at_step(step), 3);
+  bool told = false;
+  write_snapshot(files, "ckpt", at_step(4), [&] { told = true; });
+  EXPECT_TRUE(told);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{1, 2, 3, 4}));
+  EXPECT_EQ(read_checkpoint(files, "ckpt").model, at_step(4).model);
+  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
+  EXPECT_TRUE(was_asked_for(files, "ckpt", 3));
+  write_snapshot(files, "ckpt", at_step(6), {});
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{1, 2, 3, 6}));
+  // An earlier one, as of a job that began anew in the folder, leaves it there.
+  write_checkpoint(files, "ckpt", at_step(5), 3);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{2, 3, 5, 6}));
+  write_checkpoint(files, "ckpt", at_step(6), 3);  // now it is asked for
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{3, 5, 6}));
+  EXPECT_TRUE(was_asked_for(files, "ckpt", 6));
+  write_snapshot(files, "ckpt", at_step(7), {});
+  remove_snapshots(files, "ckpt", 6);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{3, 5, 6, 7}));
+  remove_snapshots(files, "ckpt", 7);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{3, 5, 6}));
+}
+
+// A stop between two renames has left them so.
+TEST(Checkpoint, ASnapshotThatStandsAsideIsStillOne) {
+  using Steps = std::vector<std::int64_t>;
+  MemoryFileSystem files;
+  for (int step = 1; step <= 3; ++step) write_checkpoint(files, "ckpt", at_step(step), 3);
+  write_snapshot(files, "ckpt", at_step(4), {});
+  files.rename("ckpt/step-4", "ckpt/step-4.old");
+  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
+  write_snapshot(files, "ckpt", at_step(4), {});
+  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
+  files.rename("ckpt/step-4", "ckpt/step-4.old");
+  write_checkpoint(files, "ckpt", at_step(5), 3);
+  EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{2, 3, 5})) << "it counts as asked for";
+}
+
+TEST(Checkpoint, OneThatWasAskedForAndStandsAsideIsNoSnapshot) {
+  MemoryFileSystem files;
+  write_checkpoint(files, "ckpt", at_step(5));
+  files.rename("ckpt/step-5", "ckpt/step-5.old");
+  EXPECT_TRUE(was_asked_for(files, "ckpt", 5));
+  EXPECT_FALSE(was_asked_for(files, "ckpt", 6));
+  write_snapshot(files, "ckpt", at_step(6), {});
+  remove_snapshots(files, "ckpt", 6);
+  EXPECT_EQ(read_checkpoint(files, "ckpt").model, at_step(5).model);
+}
+
+TEST(Checkpoint, AfterAStopAtAnyWriteOfASnapshotASoundOneRemains) {
+  bool stopped = true;
+  for (int n = 0; stopped; ++n) {
+    MemoryFileSystem files;
+    write_snapshot(files, "ckpt", at_step(5), {});
+    files.calls_left = n;
+    stopped = false;
+    try {
+      write_snapshot(files, "ckpt", at_step(6), {});
+    } catch (const Error&) {
+      stopped = true;
+    }
+    files.calls_left.reset();
+    const Checkpoint read = read_checkpoint(files, "ckpt");
+    EXPECT_EQ(read.model, at_step(read.step).model) << "stopped at write " << n;
+    write_snapshot(files, "ckpt", at_step(8), {});
+    EXPECT_EQ(list_checkpoints(files, "ckpt"), std::vector<std::int64_t>{8});
+  }
+}
+
 TEST(Checkpoint, AfterAStopAtAnyWriteASoundOneRemains) {
   for (const std::int64_t next : {6, 5}) {  // a new step, and the same step again
     int stops = 0;
@@ -180,6 +252,7 @@ TEST(Checkpoint, AfterTwoStopsOneIsStillThere) {
     write_checkpoint(files, "ckpt", at_step(5), 2);
     files.rename("ckpt/step-5", "ckpt/step-5.old");
     EXPECT_TRUE(has_checkpoint(files, "ckpt/step-5"));
+    EXPECT_EQ(whole_folder_of(files, "ckpt", 5), "ckpt/step-5.old");
     EXPECT_EQ(read_checkpoint(files, "ckpt/step-5").model, at_step(5).model);
     files.calls_left = n;
     bool stopped = false;

@@ -20,13 +20,13 @@ namespace autodist::exec {
 comm::Payload encode(const program::Compression& compression, DType dtype, std::int64_t count,
                      const std::byte* values, std::byte* residual);
 
-// The same for a sum of encoded contributions: a cast loses again (into `residual`), while of a
+// encode() of a sum of encoded contributions: a cast loses once more (into `residual`), while of a
 // kTopK sum every element that is not zero leaves.
 comm::Payload encode_sum(const program::Compression& compression, DType dtype, std::int64_t count,
                          const std::byte* values, std::byte* residual);
 
-// All `count` elements of a payload of either; zeros where it says nothing. Throws InternalError
-// for a size or a place that cannot be.
+// All `count` elements of a payload of encode() or encode_sum(); zeros where it says nothing.
+// Throws InternalError for a size or a place that cannot be.
 void decode(const program::Compression& compression, DType dtype, std::int64_t count,
             const comm::Payload& payload, std::byte* values);
 

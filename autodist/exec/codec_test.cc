@@ -132,7 +132,7 @@ TEST(TopK, NeverTakesMoreBytesThanTheElements) {
   EXPECT_EQ(decoded<double>(top_k(1), encoded(top_k(1), values, &residual), 8), values);
 }
 
-TEST(TopK, ASumLeavesWhole) {
+TEST(TopK, OfASumEveryElementThatIsNotZeroIsSent) {
   std::vector<float> sum(100);
   sum[3] = 1;
   sum[97] = -2;

@@ -36,9 +36,10 @@ struct ComputeStream::Interpreter {
   }
 
   void operator()(const program::Fetch& fetch) {
-    // What was changed since the step before is whole here, and the owner may not have it yet.
+    // Values that were written here since the last step are whole at this rank, and the owner may
+    // not have them yet.
     if (stream.changed_.count(fetch.variable) != 0) return;
-    // All of a variable is asked for whatever samples there are.
+    // Without rows only whole variables are asked for.
     if (!fetch.rows.empty() && with_rows(0) == nullptr) return;
     std::vector<torch::Tensor> numbers;
     for (const ir::ValueId each : fetch.rows) {
@@ -129,8 +130,8 @@ struct ComputeStream::Interpreter {
   void operator()(const program::AllReduce& reduce) {
     if (last) stream.engine_.whole().all_reduce(reduce.collective, stream.step_);
   }
-  // The host waits until it knows that the gradient is finite: of a device behind all ops, so
-  // that there is something to compute meanwhile.
+  // Waits at the host until the gradient is known to be finite. Updates on a device are kept until
+  // all ops are handed over, so that the device computes meanwhile.
   void operator()(const program::Update& update) {
     if (!last) return;
     if (stream.device_.is_cpu()) {
@@ -152,12 +153,12 @@ struct ComputeStream::Interpreter {
     } else {
       stream.engine_.whole().update(updates, stream.step_);
     }
-    // No gate stands before its readers.
-    for (const ir::VariableId each : updates) stream.await_copy(each, WaitSite::kNewVersion);
+    // Ops that read the variable have no gate before them, which would wait for this.
+    for (const ir::VariableId each : updates) stream.await_copy(each, WaitSite::kOwnUpdates);
   }
-  // Whoever updates waits for its norm; the stream need not.
+  // The update waits for its norm, so the stream need not.
   void operator()(const program::Norm& /*norm*/) {}
-  // Whoever updates waits for all ranks' flags; the stream need not.
+  // The update waits for all ranks' flags, so the stream need not.
   void operator()(const program::AgreeFinite& /*agree*/) {
     if (!last) return;
     contribute_own();
@@ -255,8 +256,8 @@ StepResult ComputeStream::run(ShapedStep& shape, const std::vector<MicroBatch>& 
   return result;
 }
 
-// From the last micro-batch with rows to the first. Those of a device have come to the host with
-// the step's numbers: asking for them again would wait for its updates.
+// From the last micro-batch with rows to the first. A device's losses have come to the host with
+// the step's numbers: reading its tensors would wait for the updates, too.
 std::vector<double> ComputeStream::losses_of(const std::vector<MicroBatch>& micros) const {
   std::vector<double> losses;
   const std::vector<double>& there = hand_over_.losses();
@@ -268,7 +269,7 @@ std::vector<double> ComputeStream::losses_of(const std::vector<MicroBatch>& micr
   return losses;
 }
 
-// What the threads share belongs to one step, so it ends when the host has all gradients.
+// The step ends when the host has all gradients: what its threads share is of one step at a time.
 void ComputeStream::await_gradients(const ShapedStep& shape,
                                     const std::vector<MicroBatch>& micros) {
   hand_over_.await();
@@ -289,7 +290,7 @@ Seconds ComputeStream::pass(ir::VariableId variable) {
     return engine_.calls().whom_a_step_awaits(step_, /*says=*/!gives_up);
   };
   const bool was_open = engine_.driver().hold(variable, step_, late);
-  await_copy(variable, WaitSite::kNewVersion);
+  await_copy(variable, WaitSite::kGate);
   const bool fetched = !keeps_whole_copies(program_.exchange(variable));
   if (fetched) engine_.slices().variables.watch().accept(variable);
   if (was_open && !fetched) return Seconds{};
@@ -349,7 +350,7 @@ void ComputeStream::check_loss(const ShapedStep& shape, const MicroBatch& micro)
   if (std::isfinite(loss)) return;
   micro.replay->end();
   const std::string word = std::isnan(loss) ? "nan" : loss > 0 ? "inf" : "-inf";
-  // A stage has not got what the others computed before.
+  // A stage cannot look for the op: it has not what earlier stages computed.
   const std::string culprit = program_.is_placed() ? "the last of its stages computes it"
                                                    : first_nonfinite(*micro.replay, *micro.rows,
                                                                      micro.seed, *shape.loss_op_);

@@ -48,7 +48,7 @@ void SliceDriver::tell(const Event& event, const EventBytes& bytes) {
   {
     const MutexLock lock(signal_);
     protocol_.on(event, effects);
-    // Whoever learns from the protocol that all ranks agree, finds what they agree on.
+    // Under the lock, so that who learns from the protocol that all ranks agree can ask the scaler.
     for (std::size_t i = 0; i < effects.size(); ++i) {
       const auto* agreed = std::get_if<protocol::Agreed>(&effects[i]);
       if (agreed != nullptr) slices_.scaler.decide(agreed->step, agreed->overflow);

@@ -33,13 +33,13 @@ TEST_P(FactorsOf, MultiplyToTheWeightedSum) {
 INSTANTIATE_TEST_SUITE_P(, FactorsOf,
                          ::testing::Values(DType::kFloat64, DType::kFloat32, DType::kFloat16));
 
-TEST(Factors, OfNobodyAreZeros) {
+TEST(Factors, TheSumOfNoFactorsIsZero) {
   torch::Tensor out = torch::full({2, 2}, 5.0);
   multiply_factors({}, {2, 2}, DType::kFloat32, static_cast<std::byte*>(out.data_ptr()));
   EXPECT_EQ(out.abs().max().item<float>(), 0);
 }
 
-TEST(Factors, OfAnotherShapeAreRefused) {
+TEST(Factors, FactorsOfAnotherShapeAreRefused) {
   torch::Tensor out = torch::zeros({3, 4});
   const comm::Payload other =
       pack_factors(torch::ones({3, 1}), torch::ones({1, 5}), torch::kFloat32);

@@ -47,8 +47,7 @@ Topic topic_of(program::State owed) {
 
 constexpr program::Rank kChiefRank(kChief);
 
-// Behind everything else of the step; what the owner has for the chief of later steps comes behind
-// it.
+// Behind all other messages of the step, and before the owner's messages of later steps.
 constexpr Seconds kLeastUrgent{1e9};
 
 constexpr std::uint32_t kMostGatherings = 16;  // between two steps
@@ -133,9 +132,10 @@ void Gathering::take(const comm::Frame& frame) {
   }
 }
 
-// The chief has every variable's newest version, so all its slices are merged, and none is again
-// before the chief contributes, which it does behind its wish. But a connection that broke may have
-// lost the wish alone, which comes again later: then the state is another step's.
+// When the chief asks, it has every variable's newest version, so all slices are merged; and the
+// next merge needs the chief's contribution, which it sends after its question. A connection that
+// broke may bring the question later than the contribution, though: then the state is another
+// step's, and the answer says so.
 void Gathering::send_states(program::Rank to, std::uint64_t step, std::uint32_t number) {
   const std::vector<program::SliceId> own = slices_.owner.slices();
   const bool too_late =
@@ -238,8 +238,8 @@ bool Gathering::owners_wait_for_the_chief() const {
          });
 }
 
-// The merging threads copy what they change before they change it: what they are asked for here
-// comes before anything of the step that follows. So that step need not wait for it.
+// The next step need not wait for this: owners are asked before they hear anything of that step,
+// and their merging threads copy state before they change it.
 LaterTensors Gathering::gather_state(std::uint64_t step) {
   AD_CHECK(self_ == kChiefRank) << "rank " << self_ << " is not the chief";
   await_state();
@@ -358,8 +358,8 @@ RankState Gathering::hand_over(const program::Transition& transition, std::uint6
   return {named(rules), named(owed), {}};
 }
 
-// Whoever has met the others knows that all their contributions were answered, and so applied; and
-// until all part nobody contributes again.
+// When all have met, every contribution was answered, and so applied; and nobody contributes again
+// before all part.
 void Gathering::pull(std::uint64_t step) {
   small_collectives_.meet(Topic::kMet, step);
   pull_parameters(Topic::kParametersWanted, step,
@@ -375,7 +375,8 @@ void Gathering::pull_alone(std::uint64_t step) {
                   [](const program::Slice& slice) { return !lag_of(slice.exchange); });
 }
 
-// The owner has this step's version, for it said so; and no later one before this rank contributes.
+// The owner has this step's version, as it has said, and makes no later one before this rank
+// contributes.
 void Gathering::pull_rows(std::uint64_t step) {
   pull_parameters(Topic::kRowsWanted, step, fetched_in_step);
 }
@@ -389,7 +390,8 @@ void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) 
     expected.emplace_back(slice.owner, step, Subject(Topic::kParameters, program::SliceId(i)));
   }
   ask(topic, step, expected);
-  // Behind what has come in: the others may have contributed to asynchronous ones meanwhile.
+  // Behind all that has come in so far: others may have contributed to asynchronous slices
+  // meanwhile.
   const auto put_own = [this, wanted] {
     for (const program::SliceId slice : slices_.owner.slices()) {
       if (!wanted(program_.slice(slice)) || program_.slice(slice).owner != self_) continue;

@@ -49,7 +49,8 @@ class Gathering {
   // Asynchronous variables: makes this rank's copies those of their owners, which hold exactly the
   // contributions of the steps before `step`. By all computing ranks; they leave together.
   void pull(std::uint64_t step);
-  // The same by the chief alone, when the others have stopped: as much as has come by now.
+  // Asynchronous variables, by the chief alone, when the others have stopped: makes its copies
+  // those of their owners, with as many contributions as have come by now.
   void pull_alone(std::uint64_t step);
   // Of a placed graph: variables of other stages and buffers that they write, as of this step, into
   // this rank's copies. By all computing ranks, which have this step's version of what they hold;
@@ -60,7 +61,7 @@ class Gathering {
   LaterTensors gather_state(std::uint64_t step);
   // Until what gather_state() has returned is there, or cannot be had any more.
   void await_state();
-  // The same, but for a few seconds at most: by who has news for the others.
+  // await_state(), for a few seconds at most: by who has news for the others.
   void await_state_shortly();
   // SmallCollectives::gather_at_chief() of tensors.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_tensors(
@@ -81,8 +82,8 @@ class Gathering {
   void take(const comm::Frame& frame);
 
  private:
-  // Gatherings between two steps are numbered at every rank, so that a second one there has messages
-  // of its own, and nothing is taken for another's.
+  // Gatherings between two steps are numbered at every rank, so that a second one there has
+  // messages of its own, and nothing is taken for another's.
   class Numbers {
    public:
     // From 0 at each step. Throws Error(kUsage) where there are too many.
@@ -92,8 +93,8 @@ class Gathering {
     std::uint64_t step_ = 0;
     std::uint32_t next_ = 0;
   };
-  // Messages of these senders, steps and subjects, taken out; waits for the last, and passes each on
-  // to visit(key, frame) when it is there.
+  // Takes the messages of these senders, steps and subjects as they come, passes each on to
+  // visit(key, frame), and returns after the last.
   using Key = std::tuple<program::Rank, std::uint64_t, Subject>;
   template <typename Visit>
   void collect(std::vector<Key> expected, const char* what, Visit visit);
@@ -114,7 +115,7 @@ class Gathering {
   };
   void begin(const std::shared_ptr<Rules>& rules);
   StateTensors collected(Rules& rules);
-  // No piece is wanted any more: those that come too late are nobody's.
+  // From here on pieces that come too late are dropped.
   void end_collecting();
   // This owner's answer to the chief.
   void send_states(program::Rank to, std::uint64_t step, std::uint32_t number);
@@ -124,7 +125,7 @@ class Gathering {
   // Parameters of the slices that `wanted` accepts, from their owners into this rank's copies.
   template <typename Wanted>
   void pull_parameters(Topic topic, std::uint64_t step, Wanted wanted);
-  // The same of this owner's, to a rank that wants them.
+  // Parameters of the slices that this rank owns and `wanted` accepts, to a rank that asked.
   template <typename Wanted>
   void send_parameters(program::Rank to, std::uint64_t step, Wanted wanted);
   void send(const program::Transition& transition, Topic topic, std::uint64_t step,

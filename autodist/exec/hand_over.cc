@@ -66,7 +66,7 @@ void HandOver::add_numbers(const Tensors& numbers, std::int64_t samples) {
     const auto number = numbers[i].item<double>();
     if (i == 0) losses_.push_back(number);
     numbers_[i] += (weighted ? static_cast<double>(samples) : 1) * number;
-    // Of a CPU whoever runs the step has looked at the loss.
+    // On a CPU the compute stream has looked at the loss itself.
     const bool stops = on_nonfinite_ == OnNonFinite::kStop && !scales_loss();
     if (i == 0 && stops && !device_.is_cpu() && !std::isfinite(number)) held_back_ = true;
   }
@@ -78,8 +78,8 @@ void HandOver::send_numbers() {
                 [this](const Tensors&) { engine_.news().add_sums(numbers_, samples_); });
 }
 
-// As GradScaler.unscale_: divided by the scale, as its reciprocal in 32 bits. The tensor may be
-// another variable's, too.
+// Times the scale's reciprocal in 32 bits, as GradScaler.unscale_. Not in place: the tensor may be
+// another variable's gradient, too.
 torch::Tensor HandOver::unscaled(const torch::Tensor& gradient) const {
   const auto factor = static_cast<float>(1.0 / static_cast<double>(scale_));
   return factor == 1 ? gradient : gradient * static_cast<double>(factor);
@@ -113,7 +113,7 @@ torch::Tensor HandOver::add(Replay& replay, ir::VariableId variable,
   AD_CHECK(micro.samples_before == 0 || !travels_as_factors(variable))
       << "factors of several micro-batches are no factors of their sum";
   const torch::Tensor gradient = replay.take_gradient(variable);
-  // Of a device the host looks at the sum, when it has it.
+  // A device's gradients are checked when the host has their sum.
   if (device_.is_cpu()) check(variable, gradient);
   return sums_.add(variable, unscaled(gradient), micro);
 }
@@ -122,7 +122,7 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
   return contribution_form(program_.exchange(variable)).layout == program::Layout::kMatrices;
 }
 
-// Its norm comes to the host in its place.
+// The gradient stays on the device; the host gets its norm, which tells whether it is finite.
 void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::int64_t samples) {
   Tensors norm;
@@ -138,7 +138,8 @@ void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gr
                 });
 }
 
-// For those of a clip the norm, of the others the largest magnitude.
+// By gradient: the norm where a clip needs it, else the largest magnitude; both tell whether it is
+// finite.
 std::vector<double> HandOver::norms_of(const std::vector<Own>& own,
                                        const std::function<void()>& look) {
   std::map<torch::ScalarType, std::vector<std::size_t>> others;

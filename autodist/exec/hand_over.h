@@ -43,16 +43,16 @@ class HandOver {
                     const torch::Tensor& right) {
     factors_[variable.value] = {left, right};
   }
-  // A micro-batch's gradient with those before it; of the last one their mean over all samples (or
-  // sum), undefined where there are none. REQUIRES: the gradient is complete.
+  // Adds a micro-batch's gradient to the step's. Returns, with the last micro-batch, their mean
+  // over all samples (or sum), undefined where there are none. REQUIRES: the gradient is complete.
   torch::Tensor add(Replay& replay, ir::VariableId variable, const GradientSums::MicroBatch& micro);
   // What add() gave for the last micro-batch, to be exchanged; `samples` are the step's. Throws
   // Error(kUsage) naming op, variable, rank and step for one that is not finite, where the step
   // stops at that; of a device this ends the engine instead.
   void contribute(ir::VariableId variable, torch::Tensor gradient, std::int64_t samples);
-  // On a device, before raise_flag() and the updates: the gradients that this rank alone has. The
-  // host learns at once of all of them whether they are finite, and sleeps until then; what `look`
-  // throws ends that, and so does contribute()'s error. Nothing is contributed where held_back().
+  // On a device, before raise_flag() and the updates: contributes the gradients that this rank
+  // alone has. The host sleeps until it knows of all of them together whether they are finite; what
+  // `look` throws ends that wait. Throws as contribute(). Nothing is contributed where held_back().
   void contribute_own(const std::function<void()>& look);
   // A value for other stages of a placed graph, whose memory is not written again in this step.
   void send(program::StageTransferId transfer, const torch::Tensor& value);

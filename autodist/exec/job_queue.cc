@@ -5,8 +5,38 @@
 #include <utility>
 
 #include "autodist/base/background.h"
+#include "autodist/base/error.h"
 
 namespace autodist::exec {
+namespace {
+
+enum class Fate : std::uint8_t { kOpen, kDone, kDropped };
+
+// A part of a job that run() waits for: tells it what became of the job, at the latest when the
+// queue lets go of that.
+class Told {
+ public:
+  Told(Signal& signal, std::shared_ptr<Fate> fate) : signal_(signal), fate_(std::move(fate)) {}
+  ~Told() { tell(Fate::kDropped); }
+  Told(const Told&) = delete;
+  Told& operator=(const Told&) = delete;
+
+  // The first one counts.
+  void tell(Fate fate) {
+    {
+      const MutexLock lock(signal_);
+      if (*fate_ != Fate::kOpen) return;
+      *fate_ = fate;
+    }
+    signal_.notify();
+  }
+
+ private:
+  Signal& signal_;
+  const std::shared_ptr<Fate> fate_;  // guarded by the signal's lock
+};
+
+}  // namespace
 
 bool JobQueue::Later::operator()(const Job& a, const Job& b) const {
   return std::tie(a.step, a.needed.value, a.arrival) > std::tie(b.step, b.needed.value, b.arrival);
@@ -33,46 +63,53 @@ void JobQueue::push(std::uint64_t step, Seconds needed, std::function<void()> jo
 
 void JobQueue::run(Signal& signal, Seconds limit, std::uint64_t step, Seconds needed,
                    std::function<void()> job, const char* late) {
-  const auto done = std::make_shared<bool>(false);  // guarded by the signal's lock
-  push(step, needed, [&signal, done, job = std::move(job)] {
+  const auto fate = std::make_shared<Fate>(Fate::kOpen);
+  push(step, needed, [told = std::make_shared<Told>(signal, fate), job = std::move(job)] {
     job();
-    {
-      const MutexLock lock(signal);
-      *done = true;
-    }
-    signal.notify();
+    told->tell(Fate::kDone);
   });
-  const MutexLock lock(signal);
-  signal.wait(
-      limit, [&] { return *done; }, [&] { return std::string(late); });
+  {
+    const MutexLock lock(signal);
+    signal.wait(
+        limit, [&] { return *fate != Fate::kOpen; }, [&] { return std::string(late); });
+    if (*fate == Fate::kDone) return;
+  }
+  signal.rethrow();
+  fail(ErrorCode::kPeersLost, "{} It has ended.", late);
 }
 
 void JobQueue::stop() {
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_one();
+  drop();
   if (thread_.joinable()) thread_.join();
 }
 
+// Jobs are let go outside of the lock: that takes the lock of a signal, under which others push.
+void JobQueue::drop() {
+  decltype(jobs_) dropped;
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    jobs_.swap(dropped);
+  }
+  changed_.notify_one();
+}
+
 void JobQueue::work() {
-  MutexLock lock(mutex_);
   while (true) {
-    changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
-    if (stopping_) return;
-    const std::function<void()> job = jobs_.top().run;
-    jobs_.pop();
-    lock.unlock();
+    std::function<void()> job;
+    {
+      const MutexLock lock(mutex_);
+      changed_.wait(mutex_, [&]() AD_REQUIRES(mutex_) { return stopping_ || !jobs_.empty(); });
+      if (stopping_) return;
+      job = jobs_.top().run;
+      jobs_.pop();
+    }
     try {
       job();
     } catch (...) {
       on_error_(std::current_exception());
-      lock.lock();
-      stopping_ = true;
-      return;
+      return drop();
     }
-    lock.lock();
   }
 }
 

@@ -29,12 +29,15 @@ class JobQueue {
   // Ordered by (step, needed, arrival), as slices on the wire are. Any thread.
   void push(std::uint64_t step, Seconds needed, std::function<void()> job);
 
-  // The same, and waits until it has run; at most so long, then Error(kTimeout) with `late`. Throws
-  // the signal's failure. Not from the queue's thread.
+  // push() of a job, which waits until it has run: for `limit` at most, then it throws
+  // Error(kTimeout) with `late`. Throws the signal's failure, and where the queue drops the job
+  // without one Error(kPeersLost). Not from the queue's thread. REQUIRES: the signal outlives the
+  // queue.
   void run(Signal& signal, Seconds limit, std::uint64_t step, Seconds needed,
            std::function<void()> job, const char* late);
 
-  // Drops what waits, finishes what runs and ends the thread. Idempotent.
+  // Drops what waits, finishes what runs and ends the thread. Idempotent. Not under the lock of a
+  // signal that run() was given.
   void stop();
 
  private:
@@ -49,6 +52,7 @@ class JobQueue {
   };
 
   void work();
+  void drop();
 
   std::function<void(std::exception_ptr)> on_error_;
   Mutex mutex_;

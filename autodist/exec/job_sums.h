@@ -32,7 +32,8 @@ class StepSums {
   std::atomic<bool> known_{false};
 };
 
-// Those that are not known yet; who nobody asks for costs what it holds until it is.
+// The sums of steps that are not known yet. Sums that nobody asks for take their memory until they
+// are known.
 class JobSums {
  public:
   explicit JobSums(Signal& signal) : signal_(signal) {}  // outlives it
@@ -48,8 +49,8 @@ class JobSums {
   // Returns when no step before this one is open. Throws as Signal::wait.
   void await_all_before(std::uint64_t step, Seconds limit);
 
-  // Where they come as notes: one of each of `ranks` ranks. True with the last one's, by rank; then
-  // nothing is kept of them.
+  // Where a step's sums come as notes, one of each of `ranks` ranks: keeps this one. True with the
+  // last one, and `all` is then every rank's note; nothing is kept of them.
   bool take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,
                  std::map<std::uint32_t, std::string>& all);
 

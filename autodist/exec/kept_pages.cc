@@ -90,7 +90,8 @@ std::byte* KeptPages::grow_kept(std::size_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// From the ends of what came back first. REQUIRES: at least so much is kept.
+// Unmaps kept pages, those that came back first, from the ends of their ranges. REQUIRES: at least
+// so much is kept.
 void KeptPages::forget(std::size_t bytes) {
   use_.kept -= bytes;
   while (bytes > 0) {

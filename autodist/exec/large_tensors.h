@@ -6,9 +6,10 @@
 
 namespace autodist::exec {
 
-// Has libtorch take CPU tensors of at least `bytes`, the same at every call of a process, from one
-// KeptPages; smaller ones come from where they came from before. For the rest of the process. To
-// be called before other threads make tensors, as c10::SetAllocator is; again it does nothing.
+// From here to the end of the process libtorch takes CPU tensors of at least `bytes` from one
+// KeptPages, and smaller ones from its own allocator. To be called before other threads make
+// tensors, as c10::SetAllocator is. A further call does nothing. REQUIRES: every call gives equal
+// `bytes`.
 void keep_large_tensors(std::size_t bytes);
 
 // Gives back what is kept: what a capture held at once is no step's.

@@ -53,8 +53,8 @@ class LibraryAllReduce {
   // What a step hands on to the next, for checkpoints: "<variable>.owed", of the variable's shape,
   // and "<variable>.factor" [n, r]. Between steps only.
   [[nodiscard]] std::vector<NamedTensor> state() const;
-  // Takes what is its own; what is missing starts anew. Throws Error(kCheckpoint) for another
-  // shape.
+  // Takes the entries that state() would give, where `state` has them; what is missing starts anew.
+  // Throws Error(kCheckpoint) for another shape.
   void load(const std::vector<NamedTensor>& state);
 
  private:

@@ -28,7 +28,9 @@ void Link::start(const RunnerConnections& connections,
     take(frame);
   };
   if (trace_.enabled()) {
-    handlers.delivered = [this](const comm::Delivery& delivery) { trace_delivery(delivery); };
+    handlers.delivered = [this](const comm::DeliveredMessage& delivery) {
+      trace_delivery(delivery);
+    };
   }
   comm::ExchangeOptions how = options_.exchange;
   how.name = [](comm::FrameKind kind, comm::MessageId id) {
@@ -95,7 +97,7 @@ void Link::leave(const std::string& reason) {
   abort_collectives();
 }
 
-void Link::trace_delivery(const comm::Delivery& delivery) {
+void Link::trace_delivery(const comm::DeliveredMessage& delivery) {
   const auto topic = static_cast<Topic>(delivery.kind);
   const bool result = topic == Topic::kResult;
   if (!result && topic != Topic::kContribution) return;

@@ -25,14 +25,14 @@ class Link {
   // receiving thread; what it throws fails the signal, as a lost peer does, and aborts the
   // collectives. Throws Error(kEnvironment) without a transport.
   void start(const RunnerConnections& connections, std::function<void(const comm::Frame&)> take);
-  // Ends them.
+  // Ends the threads.
   void stop();
 
   // Any thread; none blocks. REQUIRES: to != self; started, which a job of one rank need not be.
   void post(program::Rank to, comm::Outgoing message);
-  // The most urgent of its step.
+  // Posts a message that nothing else of its step goes before.
   void post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload);
-  // The same of what is no slice's: counters() leaves it out.
+  // Posts a note, as urgent as a message can be, which counters() leaves out: it is no slice's.
   void post_note(program::Rank to, Subject subject, std::uint64_t step, const std::string& note);
 
   // Where this rank is, for its heartbeats, and where another was at its last one.
@@ -44,7 +44,7 @@ class Link {
   // Tells the others why this rank leaves, which ends their runs, too, unless the exchange has
   // failed; and aborts the collectives.
   void abort(const std::string& reason);
-  // The same, and nothing is sent or received any more when it returns.
+  // abort(); when it returns, nothing is sent or received any more.
   void leave(const std::string& reason);
 
   [[nodiscard]] comm::ExchangeCounters counters() const;
@@ -53,7 +53,7 @@ class Link {
 
  private:
   void abort_collectives();
-  void trace_delivery(const comm::Delivery& delivery);
+  void trace_delivery(const comm::DeliveredMessage& delivery);
 
   const program::Program& program_;
   const program::Rank self_;

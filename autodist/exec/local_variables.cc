@@ -50,10 +50,13 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
       watch_(bindings),
       locals_(program.variables.size()),
       results_(program.slices.size()),
+      uninstalled_(program.slices.size()),
       pieces_(program.slices.size()) {
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
-    results_[i].assign(open_steps(program.slices[i].exchange),
-                       {0, {}, {}, variables_of(program, program.slices[i]), 0, false});
+    results_[i].resize(open_steps(program.slices[i].exchange));
+    uninstalled_[i].resize(results_[i].size());
+    variables_of_.push_back(
+        static_cast<std::uint32_t>(variables_of(program, program.slices[i]).size()));
     for (program::PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
       local.gets_parameters = makes_parameters(program.slices[i].exchange);
@@ -101,13 +104,13 @@ LocalVariables::~LocalVariables() {
 }
 
 void LocalVariables::await_device() const {
-  for (const Local& local : locals_) local.installed.block_host(WaitSite::kSettled);
+  for (const Local& local : locals_) local.installed.block_host(WaitSite::kVariablesSettle);
 }
 
 std::vector<UpdateState>& LocalVariables::states(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   if (local.updated_on_device && local.states.empty()) {
-    local.installed.block_host(WaitSite::kSettled);
+    local.installed.block_host(WaitSite::kStateRead);
     local.states.emplace_back(program_.graph->variable(variable).update, local.tensor.numel(),
                               dtype_of(local.tensor.scalar_type()), user_rules_);
     copy_to_host(local.device_states, local.states.front());
@@ -138,7 +141,7 @@ torch::Tensor LocalVariables::dense(ir::VariableId variable) const {
   // Rows that are asked for go into the tensor alone.
   const bool current = keeps_whole_copies(program_.exchange(variable));
   if (shadows_version(local) && current) return local.shadow;
-  local.installed.block_host(WaitSite::kSettled);
+  local.installed.block_host(WaitSite::kDenseRead);
   return local.tensor.to(torch::kCPU).contiguous();
 }
 
@@ -148,8 +151,8 @@ std::string LocalVariables::missing_results(ir::VariableId variable, std::uint64
   std::string missing;
   std::size_t count = 0;
   for (const program::SliceId slice : slices) {
-    const std::vector<Result>& results = results_[slice.value];
-    if (results[step % results.size()].uninstalled != 0) continue;
+    const std::vector<std::uint32_t>& uninstalled = uninstalled_[slice.value];
+    if (uninstalled[step % uninstalled.size()] != 0) continue;
     if (++count > 3) continue;
     const program::Rank owner = program_.slice(slice).owner;
     missing += fmt::format("{} slice {} of rank {} ({})", count == 1 ? ":" : ",", slice, owner,
@@ -173,7 +176,8 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
       << expected;
   {
     const MutexLock lock(signal_);
-    AD_CHECK(result.uninstalled == 0) << "slice " << slice << " came back twice";
+    AD_CHECK(of_step(uninstalled_[slice.value], step) == 0)
+        << "slice " << slice << " came back twice";
   }
   goes_in = goes_in && elements;
   if (goes_in) {
@@ -189,11 +193,11 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   result.samples = samples;
   result.payload = std::move(payload);
   result.news = std::move(news);
-  result.uninstalled = static_cast<std::uint32_t>(result.variables.size());
+  of_step(uninstalled_[slice.value], step) = variables_of_[slice.value];
 }
 
 std::byte* LocalVariables::bytes(Local& local) const {
-  local.installed.block_host(WaitSite::kHostSource);
+  local.installed.block_host(WaitSite::kShadowRead);
   if (local.updated_on_device && !local.shadow.defined()) {
     local.shadow = staging_.take(local.tensor.sizes(), local.tensor.scalar_type());
   }
@@ -205,6 +209,11 @@ double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) co
   if (!local.clip) return 1;
   return clip_factor(program_.graph->clips[local.clip->value].max_norm,
                      norms_.total(step, *local.clip).first);
+}
+
+UpdateStep LocalVariables::update_of(const Local& local, std::uint64_t step) const {
+  return {local.rule, ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step)),
+          scaler_.updates_before(step), user_rules_};
 }
 
 std::vector<Rows> LocalVariables::copy_results(Local& local, std::uint64_t step,
@@ -252,14 +261,12 @@ void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
 }
 
 Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient) {
-  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
   const std::int64_t rows = local.tensor.size(0);
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
   const Rows named = GradientRows(gradient, local.tensor.scalar_type()).in(block);
   std::byte* const parameters = bytes(local);
-  apply_rows(local.rule, lr_factor, scaler_.updates_before(step), block, named, parameters,
-             local.states.front());
+  apply_rows(update_of(local, step), block, named, parameters, local.states.front());
   return local.shadow.defined() ? rows_of(block, named.numbers, parameters) : Rows{};
 }
 
@@ -268,11 +275,10 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
   const ir::UpdateRule& rule = local.rule;
   const DType dtype = dtype_of(local.tensor.scalar_type());
   const std::size_t width = size_of(dtype);
-  const std::int64_t updates_before = scaler_.updates_before(step);
-  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
+  const UpdateStep update = update_of(local, step);
   const double factor = clip_factor_of(local, step);
   LambNorms norms;
-  // Calls visit(parameters, gradient, index) per piece; what it does to the parameters stays.
+  // Calls visit(run, state) per piece; what it does to the parameters stays.
   const auto for_each_piece = [&](auto visit) {
     std::vector<std::byte> gradient;
     std::vector<std::byte> packed;
@@ -286,29 +292,27 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
         averaged = gradient.data();
       }
       if (piece.runs.size() == 1) {
-        visit(bytes(local) + piece.runs.front().variable_begin * width, averaged, i);
+        visit(ParameterRun{bytes(local) + piece.runs.front().variable_begin * width, averaged,
+                           piece.count, dtype},
+              local.states[i]);
         continue;
       }
       packed.resize((piece.slice_begin + piece.count) * width);
       pack(piece, width, bytes(local), packed.data());
-      visit(packed.data() + piece.slice_begin * width, averaged, i);
+      visit(ParameterRun{packed.data() + piece.slice_begin * width, averaged, piece.count, dtype},
+            local.states[i]);
       unpack(piece, width, packed.data(), bytes(local));
     }
   };
   if (rule.rule != ir::Rule::kLamb) {
-    for_each_piece([&](std::byte* parameters, const std::byte* gradient, std::size_t i) {
-      apply(rule, lr_factor, updates_before, parameters, gradient, local.sources[i].piece.count,
-            dtype, local.states[i], user_rules_);
-    });
+    for_each_piece([&](const ParameterRun& run, UpdateState& state) { apply(update, run, state); });
     return;
   }
-  for_each_piece([&](std::byte* parameters, const std::byte* gradient, std::size_t i) {
-    norms += sum_lamb_norms(rule, updates_before, parameters, gradient,
-                            local.sources[i].piece.count, dtype, local.states[i]);
+  for_each_piece([&](const ParameterRun& run, UpdateState& state) {
+    norms += sum_lamb_norms(update, run, state);
   });
-  for_each_piece([&](std::byte* parameters, const std::byte* /*gradient*/, std::size_t i) {
-    apply_lamb(rule, lr_factor, updates_before, parameters, local.sources[i].piece.count, dtype,
-               local.states[i], norms);
+  for_each_piece([&](const ParameterRun& run, const UpdateState& state) {
+    apply_lamb(update, run, state, norms);
   });
 }
 
@@ -331,7 +335,7 @@ void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
   std::vector<std::vector<torch::Tensor>> states(group.locals.front()->device_states.size());
   for (std::size_t i = 0; i < group.locals.size(); ++i) {
     Local& local = *group.locals[i];
-    queue.wait_for(local.last_read, WaitSite::kLastRead);
+    queue.wait_for(local.last_read, WaitSite::kReadBeforeUpdate);
     local.states.clear();
     parameters.push_back(local.tensor);
     gradients.push_back(group.gradients[i].to(local.tensor.device(), /*non_blocking=*/true));
@@ -340,9 +344,8 @@ void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
     }
   }
   if (group.clip_factor != 1) gradients = at::_foreach_mul(gradients, group.clip_factor);
-  apply_to_tensors(group.locals.front()->rule,
-                   ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step)),
-                   scaler_.updates_before(step), parameters, gradients, states);
+  const UpdateStep update = update_of(*group.locals.front(), step);
+  apply_to_tensors(update.rule, update.lr_factor, update.step, parameters, gradients, states);
   const Mark updated = queue.record();
   for (Local* const each : group.locals) each->installed = updated;
 }
@@ -365,8 +368,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   {
     const MutexLock lock(signal_);
     for (const program::SliceId slice : program_.plan(variable).slices) {
-      Result& installed = result(slice, step);
-      if (--installed.uninstalled == 0) installed.payload = {};
+      if (--of_step(uninstalled_[slice.value], step) == 0) result(slice, step).payload = {};
     }
   }
   if (!shadows_version(local)) return;
@@ -396,13 +398,13 @@ void LocalVariables::overwrite(program::SliceId id, const comm::Payload& paramet
 void LocalVariables::reload(ir::VariableId variable) {
   Local& local = locals_[variable.value];
   if (shadows_version(local)) {
-    local.installed.block_host(WaitSite::kHostSource);
+    local.installed.block_host(WaitSite::kShadowReload);
     local.shadow.copy_(local.tensor);
   }
   watch_.accept(variable);
 }
 
-// What a call for all of a group needs for itself is some five times as much.
+// A group has at most so many bytes: one call for all of it takes about five times as much memory.
 void LocalVariables::add_to_groups(std::vector<Together>& groups, Local& local,
                                    torch::Tensor gradient, double clip_factor) {
   constexpr Bytes kLargest{64LL << 20};
@@ -457,18 +459,14 @@ void LocalVariables::update_whole(std::uint64_t step, std::vector<WholeUpdate> u
 
 void LocalVariables::update_on_host(Local& local, std::uint64_t step,
                                     const torch::Tensor& gradient) {
-  const ir::UpdateRule& rule = local.rule;
-  const std::int64_t before = scaler_.updates_before(step);
-  const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
-  const DType dtype = dtype_of(local.tensor.scalar_type());
-  const std::int64_t count = local.tensor.numel();
-  if (rule.rule == ir::Rule::kLamb) {
-    const LambNorms norms = sum_lamb_norms(rule, before, bytes(local), gradient.data_ptr(), count,
-                                           dtype, local.states.front());
-    apply_lamb(rule, lr_factor, before, bytes(local), count, dtype, local.states.front(), norms);
+  const UpdateStep update = update_of(local, step);
+  const ParameterRun run{bytes(local), gradient.data_ptr(), local.tensor.numel(),
+                         dtype_of(local.tensor.scalar_type())};
+  UpdateState& state = local.states.front();
+  if (update.rule.rule == ir::Rule::kLamb) {
+    apply_lamb(update, run, state, sum_lamb_norms(update, run, state));
   } else {
-    apply(rule, lr_factor, before, bytes(local), gradient.data_ptr(), count, dtype,
-          local.states.front(), user_rules_);
+    apply(update, run, state);
   }
 }
 
@@ -477,8 +475,8 @@ void LocalVariables::copy_rows_to_tensor(Local& local, const std::vector<Rows>& 
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const bool on_host = local.tensor.is_cpu();
   const Queue::Scope here(copies_);
-  copies_.wait_for(local.last_read, WaitSite::kLastRead);
-  local.installed.block_host(WaitSite::kHostSource);
+  copies_.wait_for(local.last_read, WaitSite::kReadBeforeRows);
+  local.installed.block_host(WaitSite::kRowsRead);
   local.staged.clear();
   const auto there = [&](const void* data, torch::IntArrayRef sizes, torch::ScalarType type) {
     torch::Tensor values = torch::from_blob(const_cast<void*>(data), sizes, type);  // NOLINT: reads
@@ -501,8 +499,8 @@ void LocalVariables::copy_piece_to_tensor(Local& local, const program::PieceLayo
                                           const std::byte* slice) {
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const Queue::Scope here(copies_);
-  copies_.wait_for(local.last_read, WaitSite::kLastRead);
-  local.installed.block_host(WaitSite::kHostSource);
+  copies_.wait_for(local.last_read, WaitSite::kReadBeforePiece);
+  local.installed.block_host(WaitSite::kPieceRead);
   const std::size_t width = local.tensor.element_size();
   if (!local.tensor.is_contiguous()) {
     torch::Tensor dense = local.tensor.to(torch::kCPU).contiguous();
@@ -525,7 +523,7 @@ void LocalVariables::copy_piece_to_tensor(Local& local, const program::PieceLayo
 void LocalVariables::copy_to_tensor(Local& local) {
   const capture::BelowAutograd uncounted;  // as a write to memory: it is no user's
   const Queue::Scope here(copies_);
-  copies_.wait_for(local.last_read, WaitSite::kLastRead);
+  copies_.wait_for(local.last_read, WaitSite::kReadBeforeCopy);
   local.tensor.copy_(local.shadow, /*non_blocking=*/true);
   local.installed = copies_.record();
 }

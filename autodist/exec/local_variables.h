@@ -69,7 +69,7 @@ class LocalVariables {
   // or by the merging thread while the other one waits for it; no result is on its way, and nobody
   // reads them.
   void overwrite(program::SliceId slice, const comm::Payload& parameters);
-  // The same for some rows of a table, by their numbers in it.
+  // Writes some rows of a table, by their numbers in it, under the conditions of overwrite().
   void overwrite_rows(ir::VariableId variable, const std::vector<Rows>& parts) {
     copy_rows_to_tensor(locals_[variable.value], parts);
   }
@@ -150,14 +150,13 @@ class LocalVariables {
     std::string news;             // that it follows
     std::optional<NormId> clip;
   };
-  // Guarded by the signal's lock.
+  // Written by take(), before the protocol hears of the result, and from then on the installing
+  // thread's. What both look at is in uninstalled_.
   struct Result {
     std::int64_t samples = 0;
     comm::Payload payload;
     std::string news;
-    std::vector<ir::VariableId> variables;
-    std::uint32_t uninstalled = 0;  // variables
-    bool is_in = false;             // the payload went into the variables as it came
+    bool is_in = false;  // the payload went into the variables as it came
   };
 
   template <typename T>
@@ -170,6 +169,7 @@ class LocalVariables {
   // To be written to.
   [[nodiscard]] std::byte* bytes(Local& local) const;
   [[nodiscard]] double clip_factor_of(const Local& local, std::uint64_t step) const;
+  [[nodiscard]] UpdateStep update_of(const Local& local, std::uint64_t step) const;
   [[nodiscard]] Rows copy_rows(Local& local, program::SliceId slice,
                                const comm::Payload& payload) const;
   [[nodiscard]] Rows update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient);
@@ -207,6 +207,9 @@ class LocalVariables {
   TensorWatch watch_;
   std::vector<Local> locals_;
   std::vector<std::vector<Result>> results_;  // by slice, then by step, cyclically
+  // Variables that wait for the result, in the order of results_.
+  std::vector<std::vector<std::uint32_t>> uninstalled_ AD_GUARDED_BY(signal_);
+  std::vector<std::uint32_t> variables_of_;  // how many a slice has, by slice
   std::vector<std::vector<const program::PieceLayout*>>
       pieces_;  // by slice; of the variables' sources
 };

@@ -12,7 +12,7 @@
 namespace autodist::exec {
 
 // Any thread. Knows the two newest steps: nobody asks about an older one, since no rank begins a
-// step before all flags of the one before are in.
+// step before all flags of the previous step are in.
 class LossScaler {
  public:
   // Without a scaling no step is ever skipped, and all are known. `signal` outlives it.

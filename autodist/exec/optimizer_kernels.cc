@@ -213,53 +213,53 @@ const void* UpdateState::data(std::size_t index) const {
   return arrays_[index].data();
 }
 
-void apply(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
-           const void* gradient, std::int64_t elements, DType dtype, UpdateState& state,
-           const UserRules* user_rules) {
-  check_fits(state, elements, dtype);
-  const double lr = option_of(rule, "lr") * lr_factor;
+void apply(const UpdateStep& update, const ParameterRun& run, UpdateState& state) {
+  check_fits(state, run.elements, run.dtype);
+  const ir::UpdateRule& rule = update.rule;
+  const double lr = option_of(rule, "lr") * update.lr_factor;
   if (rule.rule == Rule::kUser) {
-    UserUpdate update{parameters, gradient, dtype, {}, elements, step, lr, &rule.options};
-    for (std::size_t i = 0; i < state.names().size(); ++i) update.states.push_back(state.data(i));
-    user_entry(rule, user_rules).update(update);
+    UserUpdate user{run.parameters, run.gradient, run.dtype, {},
+                    run.elements,   update.step,  lr,        &rule.options};
+    for (std::size_t i = 0; i < state.names().size(); ++i) user.states.push_back(state.data(i));
+    user_entry(rule, update.user_rules).update(user);
     return;
   }
-  with_type(dtype, [&](auto* type) {
+  with_type(run.dtype, [&](auto* type) {
     using P = std::remove_pointer_t<decltype(type)>;
-    const Run<P> run{{rule, lr, step},
-                     static_cast<P*>(parameters),
-                     static_cast<const P*>(gradient),
-                     elements,
-                     state};
-    if (rule.rule == Rule::kFtrl) return ftrl(run);
-    apply_formula(run);
+    const Run<P> typed{{rule, lr, update.step},
+                       static_cast<P*>(run.parameters),
+                       static_cast<const P*>(run.gradient),
+                       run.elements,
+                       state};
+    if (rule.rule == Rule::kFtrl) return ftrl(typed);
+    apply_formula(typed);
   });
 }
 
-LambNorms sum_lamb_norms(const ir::UpdateRule& rule, std::int64_t step, const void* parameters,
-                         const void* gradient, std::int64_t elements, DType dtype,
-                         UpdateState& state) {
+LambNorms sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state) {
+  const ir::UpdateRule& rule = update.rule;
   AD_CHECK(rule.rule == Rule::kLamb) << ir::name_of(rule.rule);
-  check_fits(state, elements, dtype);
-  return with_type(dtype, [&](auto* type) {
+  check_fits(state, run.elements, run.dtype);
+  return with_type(run.dtype, [&](auto* type) {
     using P = std::remove_pointer_t<decltype(type)>;
     using T = decltype(widen(P{}));
-    const auto* w = static_cast<const P*>(parameters);
-    const auto* g = static_cast<const P*>(gradient);
+    const auto* w = static_cast<const P*>(run.parameters);
+    const auto* g = static_cast<const P*>(run.gradient);
     T* m = static_cast<T*>(state.data(0));
     T* v = static_cast<T*>(state.data(1));
     const T beta1(option_of(rule, "beta1"));
     const T beta2(option_of(rule, "beta2"));
     const T fresh1(1 - option_of(rule, "beta1"));
     const T fresh2(1 - option_of(rule, "beta2"));
-    const LambStep<T> update(rule, step);
+    const LambStep<T> moves(rule, update.step);
     LambNorms norms;
+    const std::int64_t elements = run.elements;  // the loop does not write it
     for (std::int64_t i = 0; i < elements; ++i) {
       const T value = widen(w[i]);
       const T slope = widen(g[i]);
       m[i] = m[i] * beta1 + fresh1 * slope;
       v[i] = v[i] * beta2 + fresh2 * slope * slope;
-      const double moved = update(value, m[i], v[i]);
+      const double moved = moves(value, m[i], v[i]);
       norms.parameters_squared += static_cast<double>(value) * static_cast<double>(value);
       norms.update_squared += moved * moved;
     }
@@ -267,25 +267,26 @@ LambNorms sum_lamb_norms(const ir::UpdateRule& rule, std::int64_t step, const vo
   });
 }
 
-void apply_lamb(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
-                std::int64_t elements, DType dtype, const UpdateState& state,
+void apply_lamb(const UpdateStep& update, const ParameterRun& run, const UpdateState& state,
                 const LambNorms& norms) {
+  const ir::UpdateRule& rule = update.rule;
   AD_CHECK(rule.rule == Rule::kLamb) << ir::name_of(rule.rule);
-  check_fits(state, elements, dtype);
+  check_fits(state, run.elements, run.dtype);
   const bool both = norms.parameters_squared > 0 && norms.update_squared > 0;
   const double ratio =
       both ? std::sqrt(norms.parameters_squared) / std::sqrt(norms.update_squared) : 1;
-  with_type(dtype, [&](auto* type) {
+  with_type(run.dtype, [&](auto* type) {
     using P = std::remove_pointer_t<decltype(type)>;
     using T = decltype(widen(P{}));
-    auto* __restrict w = static_cast<P*>(parameters);
+    auto* __restrict w = static_cast<P*>(run.parameters);
     const T* __restrict m = static_cast<const T*>(state.data(0));
     const T* __restrict v = static_cast<const T*>(state.data(1));
-    const T rate(-option_of(rule, "lr") * lr_factor * ratio);
-    const LambStep<T> update(rule, step);
+    const T rate(-option_of(rule, "lr") * update.lr_factor * ratio);
+    const LambStep<T> moves(rule, update.step);
+    const std::int64_t elements = run.elements;  // the loop does not write it
     for (std::int64_t i = 0; i < elements; ++i) {
       const T value = widen(w[i]);
-      w[i] = narrow<P>(value + rate * update(value, m[i], v[i]));
+      w[i] = narrow<P>(value + rate * moves(value, m[i], v[i]));
     }
   });
 }

@@ -9,9 +9,9 @@
 // The formulas (update_formulas.h) and the order of their arithmetic are those of torch.optim 1.13
 // (sgd, adam, adamw, adagrad, adadelta, adamax, nadam, rmsprop), of McMahan et al. 2013, "Ad click
 // prediction: a view from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl), and of
-// You et al. 2020, "Large batch optimization for deep learning", algorithm 2 with phi(z) = z (lamb).
-// Products and sums are rounded one by one; libtorch's vector kernels fuse some, hence differences
-// of an ulp.
+// You et al. 2020, "Large batch optimization for deep learning", algorithm 2 with phi(z) = z
+// (lamb). Products and sums are rounded one by one; libtorch's vector kernels fuse some, hence
+// differences of an ulp.
 //
 // Plain pointers, no tensors. Nothing here is shared: any number of threads may update different
 // slices at a time.
@@ -96,13 +96,26 @@ class UpdateState {
   std::vector<std::vector<std::byte>> arrays_;
 };
 
-// One update of `elements` elements in place. `lr_factor` multiplies the rule's lr; `step` is the
-// number of updates before this one, so 0 at first. f32, f64, f16 and bf16; the last two are
-// computed in f32 and rounded once, at the end.
+// One step of a rule. All that it points to is the caller's.
+struct UpdateStep {
+  const ir::UpdateRule& rule;
+  double lr_factor = 1;                   // multiplies the rule's lr
+  std::int64_t step = 0;                  // updates before this one, so 0 at first
+  const UserRules* user_rules = nullptr;  // of a rule of kind kUser
+};
+
+// Elements that lie one after the other, and their gradient. Types are f32, f64, f16 and bf16; f16
+// and bf16 are computed in f32 and rounded once, at the end.
+struct ParameterRun {
+  void* parameters = nullptr;
+  const void* gradient = nullptr;
+  std::int64_t elements = 0;
+  DType dtype = DType::kFloat32;
+};
+
+// One update in place.
 // REQUIRES: `state` was made for this rule, dtype and number of elements; the rule is not LAMB.
-void apply(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
-           const void* gradient, std::int64_t elements, DType dtype, UpdateState& state,
-           const UserRules* user_rules = nullptr);
+void apply(const UpdateStep& update, const ParameterRun& run, UpdateState& state);
 
 // Sums of squares over the elements of one variable; add the slices' in a fixed order, since the
 // last bits depend on it.
@@ -119,14 +132,12 @@ struct LambNorms {
 
 // LAMB's first phase: advances the moments and returns this slice's part of ||w||² and
 // ||r + weight_decay w||². The parameters stay as they are. REQUIRES: as apply, but LAMB.
-LambNorms sum_lamb_norms(const ir::UpdateRule& rule, std::int64_t step, const void* parameters,
-                         const void* gradient, std::int64_t elements, DType dtype,
-                         UpdateState& state);
+LambNorms sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state);
 
 // LAMB's second phase, with the sums over the whole variable. The ratio of the norms is 1 where
-// either is zero. REQUIRES: sum_lamb_norms of the same step came before.
-void apply_lamb(const ir::UpdateRule& rule, double lr_factor, std::int64_t step, void* parameters,
-                std::int64_t elements, DType dtype, const UpdateState& state,
+// either is zero. The gradient, which the moments in `state` hold, may be null. REQUIRES:
+// sum_lamb_norms of this step came before.
+void apply_lamb(const UpdateStep& update, const ParameterRun& run, const UpdateState& state,
                 const LambNorms& norms);
 
 }  // namespace autodist::exec

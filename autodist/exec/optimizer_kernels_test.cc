@@ -46,7 +46,7 @@ std::vector<T> update(const std::string& text, std::vector<T> parameters, int st
   UpdateState state(rule, n, dtype_of<T>(), users);
   for (int step = 0; step < steps; ++step) {
     const std::vector<T> gradient = random_values<T>(parameters.size(), 100 + step);
-    apply(rule, 1.0, step, parameters.data(), gradient.data(), n, dtype_of<T>(), state, users);
+    apply({rule, 1.0, step, users}, {parameters.data(), gradient.data(), n, dtype_of<T>()}, state);
   }
   return parameters;
 }
@@ -163,7 +163,7 @@ TEST(OptimizerKernels, FollowTorchOptimWhereCppHasNone) {
     for (int step = 0; step < 5; ++step) {
       std::vector<double> gradient;
       for (int i = 0; i < 5; ++i) gradient.push_back(((7 * i + 11 * step) % 13 - 6) / 8.0);
-      apply(rule, 1.0, step, w.data(), gradient.data(), 5, DType::kFloat64, state);
+      apply({rule, 1.0, step}, {w.data(), gradient.data(), 5, DType::kFloat64}, state);
       for (int i = 0; i < 5; ++i) {
         double value = 0;
         ASSERT_TRUE(expected >> value) << line;
@@ -255,12 +255,13 @@ std::vector<double> lamb_in_slices(std::vector<double> w, int steps, std::size_t
     const auto g = random_values<double>(w.size(), 100 + step);
     LambNorms norms;
     for (std::size_t k = 0; k < states.size(); ++k) {
-      norms += sum_lamb_norms(rule, step, &w[k * slice], &g[k * slice], states[k].elements(),
-                              DType::kFloat64, states[k]);
+      norms += sum_lamb_norms({rule, 1.0, step},
+                              {&w[k * slice], &g[k * slice], states[k].elements(), DType::kFloat64},
+                              states[k]);
     }
     for (std::size_t k = 0; k < states.size(); ++k) {
-      apply_lamb(rule, 1.0, step, &w[k * slice], states[k].elements(), DType::kFloat64, states[k],
-                 norms);
+      apply_lamb({rule, 1.0, step}, {&w[k * slice], nullptr, states[k].elements(), DType::kFloat64},
+                 states[k], norms);
     }
   }
   return w;
@@ -306,7 +307,7 @@ void expect_same_bits_in_slices(const std::string& text) {
       UpdateState state(rule, n, dtype_of<T>());
       for (int step = 0; step < 4; ++step) {
         const auto g = random_values<T>(w.size(), 100 + step);
-        apply(rule, 1.0, step, &w[begin], &g[begin], n, dtype_of<T>(), state);
+        apply({rule, 1.0, step}, {&w[begin], &g[begin], n, dtype_of<T>()}, state);
       }
     }
     EXPECT_EQ(std::memcmp(w.data(), whole.data(), w.size() * sizeof(T)), 0)
@@ -331,8 +332,8 @@ TEST(OptimizerKernels, TheSchedulesFactorScalesTheLearningRate) {
     auto b = a;
     UpdateState state_a(full, 8, DType::kFloat64);
     UpdateState state_b(half, 8, DType::kFloat64);
-    apply(full, 0.5, 0, a.data(), g.data(), 8, DType::kFloat64, state_a);
-    apply(half, 1.0, 0, b.data(), g.data(), 8, DType::kFloat64, state_b);
+    apply({full, 0.5, 0}, {a.data(), g.data(), 8, DType::kFloat64}, state_a);
+    apply({half, 1.0, 0}, {b.data(), g.data(), 8, DType::kFloat64}, state_b);
     EXPECT_EQ(a, b) << text;
   }
 }
@@ -354,8 +355,8 @@ void expect_half_is_rounded_float(const char* text, DType dtype) {
   UpdateState state(rule, 67, dtype);
   UpdateState wide_state(rule, 67, DType::kFloat32);
   EXPECT_EQ(state.dtype(), DType::kFloat32);
-  apply(rule, 1.0, 0, w.data(), g.data(), 67, dtype, state);
-  apply(rule, 1.0, 0, wide_w.data(), wide_g.data(), 67, DType::kFloat32, wide_state);
+  apply({rule, 1.0, 0}, {w.data(), g.data(), 67, dtype}, state);
+  apply({rule, 1.0, 0}, {wide_w.data(), wide_g.data(), 67, DType::kFloat32}, wide_state);
   for (std::size_t i = 0; i < w.size(); ++i) {
     EXPECT_EQ(w[i].bits, narrow<Half>(wide_w[i]).bits) << text << " " << i;
   }
@@ -412,7 +413,7 @@ TEST(UpdateState, RestoredBytesContinueToTheBit) {
     UpdateState state(rule, n, DType::kFloat32);
     const auto step_once = [&](std::int64_t step, std::vector<float>& into, UpdateState& with) {
       const auto g = random_values<float>(31, static_cast<unsigned>(step));
-      apply(rule, 1.0, step, into.data(), g.data(), n, DType::kFloat32, with);
+      apply({rule, 1.0, step}, {into.data(), g.data(), n, DType::kFloat32}, with);
     };
     for (int step = 0; step < 3; ++step) step_once(step, w, state);
     auto resumed = w;
@@ -465,8 +466,10 @@ TEST(OptimizerKernels, AStateOfAnotherSizeIsADefect) {
   const ir::UpdateRule rule = rule_of("adam");
   UpdateState state(rule, 3, DType::kFloat32);
   std::vector<float> w(4), g(4);
-  EXPECT_THROW(apply(rule, 1.0, 0, w.data(), g.data(), 4, DType::kFloat32, state), InternalError);
-  EXPECT_THROW(apply(rule, 1.0, 0, w.data(), g.data(), 3, DType::kFloat64, state), InternalError);
+  EXPECT_THROW(apply({rule, 1.0, 0}, {w.data(), g.data(), 4, DType::kFloat32}, state),
+               InternalError);
+  EXPECT_THROW(apply({rule, 1.0, 0}, {w.data(), g.data(), 3, DType::kFloat64}, state),
+               InternalError);
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ Owner::Owner(const RankContext& rank, const protocol::Job& job,
     for (const program::PieceLayout& piece : owned.pieces) owned.rules.push_back(declared(piece));
     owned.elements = element_count(slice);
     waiting.step = rank.options.first_step;
-    if (!job.slices[i].synchronous) {
+    if (program::updates_on_arrival(slice.exchange)) {
       owned.updates = static_cast<std::int64_t>(waiting.step * owned.from.size());
       waiting.next_step.assign(owned.from.size(), waiting.step);
     }
@@ -119,7 +119,7 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
 
   const MutexLock lock(signal_);
   Waiting& waiting = waiting_[slice.index];
-  if (!job_.slice(id).synchronous) {
+  if (updates_on_arrival(slice)) {
     std::uint64_t& next = waiting.next_step[member - slice.from.begin()];
     AD_CHECK(step == next) << "slice " << id << " from rank " << from << " is of step " << step
                            << " after " << next;
@@ -138,7 +138,7 @@ void Owner::keep(program::SliceId id, std::uint64_t step, program::Rank from, st
 
 CombinedSlice Owner::merge(program::SliceId id, std::uint64_t step, program::Rank from) {
   Owned& slice = owned(id);
-  if (!job_.slice(id).synchronous) return apply_one(slice, step, from);
+  if (updates_on_arrival(slice)) return apply_one(slice, step, from);
   average(slice, step);
   if (slice.relays) return averaged(slice);
   encode_average(slice);
@@ -169,7 +169,7 @@ CombinedSlice Owner::averaged(Owned& slice) {
 
 void Owner::next_step(Owned& slice) {
   const MutexLock lock(signal_);
-  if (job_.slice(slice.id).synchronous) ++waiting_[slice.index].step;
+  if (!updates_on_arrival(slice)) ++waiting_[slice.index].step;
 }
 
 CombinedSlice Owner::updated(Owned& slice) {
@@ -224,9 +224,10 @@ std::vector<SquaredSums> Owner::measure(program::SliceId id, std::uint64_t step)
     if (!part) continue;
     const program::PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
-    const LambNorms norms =
-        sum_lamb_norms(slice.rules[i], scaler_.updates_before(step), slice.master->data() + offset,
-                       slice.averaged->data() + offset, piece.count, dtype, slice.states[i]);
+    const LambNorms norms = sum_lamb_norms(
+        {slice.rules[i], 1, scaler_.updates_before(step)},
+        {slice.master->data() + offset, slice.averaged->data() + offset, piece.count, dtype},
+        slice.states[i]);
     sums[i] = {norms.parameters_squared, norms.update_squared};
   }
   return sums;
@@ -283,7 +284,7 @@ void Owner::average(Owned& slice, std::uint64_t step) {
   }
 }
 
-// Whatever is wrong with what they say is found before anything is updated.
+// Contributors that contradict each other are found before anything is updated.
 void Owner::combine_riders(Owned& slice, std::uint64_t step,
                            const std::vector<Contribution>& contributions) {
   slice.rider.clear();
@@ -305,7 +306,7 @@ void Owner::combine_riders(Owned& slice, std::uint64_t step,
   follow(slice, whole.news);
   if (!slice.relays) {
     if (!whole.values.empty()) put_values(slice, std::exchange(whole.values, {}));
-    // Whoever updates by itself goes by what the contributors said.
+    // Only ranks that update by themselves need to hear how: here the owner updates.
     if (job_.slice(slice.id).at_owner) whole.news.clear();
   }
   slice.rider = encode(whole);
@@ -349,7 +350,8 @@ void Owner::average_rows(Owned& slice, const std::vector<Contribution>& contribu
   slice.row_sum = sum_rows(slice.block, terms);
 }
 
-// Whoever goes on with the average, the norm of a clip too, sees what every rank will decode.
+// Compresses the average and puts in its place what every rank will decode, so that the owner's
+// update and the norm of a clip see the same values.
 void Owner::encode_average(Owned& slice) {
   const program::Slice& plan = in_program(slice);
   const program::Compression codec = result_form(plan.exchange).codec;
@@ -399,20 +401,20 @@ void Owner::apply_rule(Owned& slice, std::uint64_t step, std::int64_t updates_be
   const DType dtype = in_program(slice).dtype;
   const double lr_factor = ir::factor_at(program_.graph->schedule, static_cast<std::int64_t>(step));
   if (by_rows(slice)) {
-    return apply_rows(slice.rules.front(), lr_factor, updates_before, slice.block, slice.row_sum,
+    return apply_rows({slice.rules.front(), lr_factor, updates_before}, slice.block, slice.row_sum,
                       slice.master->data(), slice.states.front());
   }
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const program::PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
-    std::byte* parameters = slice.master->data() + offset;
+    const UpdateStep update{slice.rules[i], lr_factor, updates_before, user_rules_};
+    const ParameterRun run{slice.master->data() + offset, slice.averaged->data() + offset,
+                           piece.count, dtype};
     if (const auto& part = plan_.lamb[slice.id.value][i]) {
       const SquaredSums total = norms_.total(step, part->norm);
-      apply_lamb(slice.rules[i], lr_factor, updates_before, parameters, piece.count, dtype,
-                 slice.states[i], {total.first, total.second});
+      apply_lamb(update, run, slice.states[i], {total.first, total.second});
     } else {
-      apply(slice.rules[i], lr_factor, updates_before, parameters, slice.averaged->data() + offset,
-            piece.count, dtype, slice.states[i], user_rules_);
+      apply(update, run, slice.states[i]);
     }
   }
 }
@@ -430,7 +432,8 @@ comm::Payload Owner::lent(const Owned& slice, const std::shared_ptr<Buffer>& buf
   return {buffer->data(), slice.buffers->bytes(), Buffer::lend(buffer)};
 }
 
-// Where members ask nothing but the new version's number goes out.
+// Where members ask for the parameters, the result is without bytes: it says that there is a new
+// version.
 comm::Payload Owner::result_of(const Owned& slice) const {
   switch (result_form(in_program(slice).exchange).layout) {
     case program::Layout::kElements:
@@ -505,7 +508,7 @@ void Owner::reload(ir::VariableId variable, const std::byte* values) {
     for (const program::PieceLayout& piece : slice.pieces) {
       if (piece.variable != variable || !slice.master) continue;
       const bool asked = !keeps_whole_copies(in_program(slice).exchange);
-      if (asked && job_.slice(slice.id).synchronous && !slice.before_reload.keep) {
+      if (asked && !updates_on_arrival(slice) && !slice.before_reload.keep) {
         slice.before_reload = lent(slice, slice.master);
       }
       make_master_writable(slice);

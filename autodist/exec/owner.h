@@ -64,7 +64,7 @@ class Owner {
   // Sums the step's contributions and, where the update waits for nothing, updates; of an
   // asynchronous slice it applies that of `from`. Throws Error(kUsage) where the
   // contributors say different things of its variables (rider.h); then nothing was updated. One
-  // thread, the same as that of measure(), update() and give_rows().
+  // thread, the merging thread, calls this, measure(), update() and give_rows().
   [[nodiscard]] CombinedSlice merge(program::SliceId slice, std::uint64_t step,
                                     program::Rank from = {});
   // LAMB: clips the summed gradient and returns both sums of squares, by piece.
@@ -76,7 +76,7 @@ class Owner {
   // the slice. Any thread.
   void keep_ask(program::SliceId slice, program::Rank from, std::uint64_t step,
                 comm::Payload numbers);
-  // Those rows, as they are now.
+  // The rows that keep_ask() kept for this rank and step, as they are now.
   [[nodiscard]] comm::Payload give_rows(program::SliceId slice, program::Rank to,
                                         std::uint64_t step);
 
@@ -123,8 +123,9 @@ class Owner {
     std::uint64_t step = 0;                // that is combined next
     std::deque<Queued> queue;              // of an asynchronous slice, in the order of arrival
     std::vector<std::uint64_t> next_step;  // of an asynchronous slice, by position in Owned::from
-    // By step, cyclically: whoever may be ahead by the staleness has got this step's result already
-    // while it is still counted as open. Each by position in Owned::from.
+    // By step, cyclically, then by position in Owned::from. As many steps as ranks may be apart,
+    // and one more: a rank may have got a step's result, and go on, while that step counts as open
+    // here.
     std::vector<std::vector<Contribution>> contributions;
     std::vector<Asked> asked;
 
@@ -189,6 +190,9 @@ class Owner {
   void average_rows(Owned& slice, const std::vector<Contribution>& contributions,
                     const std::vector<double>& weights);
   [[nodiscard]] comm::Payload result_of(const Owned& slice) const;
+  [[nodiscard]] bool updates_on_arrival(const Owned& slice) const {
+    return program::updates_on_arrival(in_program(slice).exchange);
+  }
   [[nodiscard]] bool by_rows(const Owned& slice) const {
     return contribution_form(in_program(slice).exchange).layout == program::Layout::kRows;
   }

@@ -14,12 +14,12 @@
 
 namespace autodist::exec {
 
-// Tensors that still come, from any thread; or why they do not.
+// Tensors that are not here yet, for any thread to wait for; get() throws why they do not come.
 using LaterTensors = std::shared_future<std::vector<NamedTensor>>;
 
 struct RankState {
-  // Of the update rules, of their variable's shape, named "<variable>.<state>"; empty: as they
-  // begin. What is another rank's of it has no meaning.
+  // The state of update rules, of their variable's shape, named "<variable>.<state>"; empty: as
+  // rules begin. Elements that another rank holds have no meaning.
   std::vector<NamedTensor> rules;
   // By compression: "<variable>.owed" of this rank's gradients, "<variable>.owed_average" of the
   // averages that it owns, "<variable>.factor" of what PowerSGD goes on from. What is missing is

@@ -1,9 +1,4 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "autodist/base/error.h"
@@ -43,12 +38,11 @@ void RealFileSystem::write_synced(const std::string& path,
 }
 
 void RealFileSystem::sync_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) refuse(path, "sync", std::strerror(errno));
-  const int result = ::fsync(folder);
-  const int reason = errno;
-  ::close(folder);
-  if (result != 0) refuse(path, "sync", std::strerror(reason));
+  try {
+    autodist::sync_folder(path);
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kCheckpoint, error.what());
+  }
 }
 
 void RealFileSystem::rename(const std::string& from, const std::string& to) {

@@ -51,7 +51,7 @@ std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samp
   return sizes;
 }
 
-// The same values while the memory is there, which it does not hold.
+// A tensor over the memory of `tensor`, which it does not keep alive.
 torch::Tensor without_memory(const torch::Tensor& tensor) {
   if (tensor.is_sparse()) {
     return torch::_sparse_coo_tensor_unsafe(without_memory(tensor._indices()),
@@ -275,7 +275,8 @@ void Replay::record(const std::vector<ir::OpId>& ops) {
     recordings_.by_first.emplace(ops.front(), std::move(recorded));
     return;
   }
-  // Nothing of it has run. Values of earlier recordings are read in this step still.
+  // What was being recorded has not run, so it runs op by op. Other recordings keep their memory:
+  // their values are still read in this step.
   recordings_.recorder->abandon();
   recordings_.recorder.reset();
   slots_ = slots;
@@ -316,7 +317,7 @@ torch::Tensor Replay::take_gradient(ir::VariableId variable) {
   torch::Tensor tensor = slots_[value.slot.value];
   AD_CHECK(tensor.defined()) << graph_->variable(variable).name << " has no gradient yet";
   drop(value.slot.value);
-  // Memory that outlives the step is written again while the gradient is still on its way.
+  // A later step may write memory that outlives this one while the gradient is still on its way.
   const bool outlives =
       graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
   return outlives ? tensor.clone() : tensor;

@@ -64,8 +64,8 @@ class Replay {
     for (const std::uint32_t slot : step.last_uses) drop(slot);
   }
 
-  // The same for ops that follow each other, with nothing in between in any step: what begins with
-  // one op always has the same others. In the order in which they were in earlier steps.
+  // Runs ops that follow each other with nothing in between in any step: what begins with one op
+  // always has the same others behind it. In the order in which they were in earlier steps.
   void run(const std::vector<ir::OpId>& ops);
   // Whether this step is recorded or launched. Launches of later steps write its gradients and
   // outputs again where they lie: whoever reads them on another queue is done by then.
@@ -98,8 +98,8 @@ class Replay {
   // Frees everything but what outlives the step.
   void end();
 
-  // The same for a step that goes another way than the graph (a guard has thrown); buffers and
-  // inputs are again as they were at begin().
+  // In the place of end() for a step that goes another way than the graph (a guard has thrown):
+  // frees what it made, and puts buffers and inputs back to what they were at begin().
   void abandon();
 
   // Samples of a batch: the rows of the first batched input; 1 where the graph has none.

@@ -29,9 +29,9 @@ class RowFetcher {
     program::SliceId slice;
     comm::Payload numbers;  // int64, ascending, from 0 within the slice
   };
-  // The rows whose numbers the tensors (on the host) hold, each once; nothing for those of the last call, where
-  // that was in the same step: they are here, or on their way. By the compute thread. REQUIRES: for
-  // other rows, take_answers() was called since the last call.
+  // The rows whose numbers the tensors (on the host) hold, each once. Nothing where the last call
+  // was in this step and for these rows: they are here, or on their way. By the compute thread.
+  // REQUIRES: for other rows, take_answers() was called since the last call.
   [[nodiscard]] std::vector<Wanted> want(ir::VariableId variable,
                                          const std::vector<torch::Tensor>& numbers,
                                          std::uint64_t step);

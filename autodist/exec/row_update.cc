@@ -40,9 +40,9 @@ RowBlock state_block(const RowBlock& block, const UpdateState& state) {
 
 // The rows and their state are copied together, updated as one run and copied back: rules know runs
 // of elements alone.
-void apply_rows(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                const RowBlock& block, const Rows& gradient, std::byte* parameters,
-                UpdateState& state) {
+void apply_rows(const UpdateStep& update, const RowBlock& block, const Rows& gradient,
+                std::byte* parameters, UpdateState& state) {
+  const ir::UpdateRule& rule = update.rule;
   const std::int64_t elements = static_cast<std::int64_t>(gradient.numbers.size()) * block.width;
   if (elements == 0) return;
   Rows rows = rows_of(block, gradient.numbers, parameters);
@@ -57,12 +57,12 @@ void apply_rows(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
   if (rule.rule == ir::Rule::kAdam) {
     with_element_type(block.dtype, [&](auto element) {
       using P = decltype(element);
-      sparse_adam(rule, rule.options.at("lr") * lr_factor, step, elements,
+      sparse_adam(rule, rule.options.at("lr") * update.lr_factor, update.step, elements,
                   reinterpret_cast<P*>(updated),                             // NOLINT
                   reinterpret_cast<const P*>(gradient.values), rows_state);  // NOLINT
     });
   } else {
-    apply(rule, lr_factor, step, updated, gradient.values, elements, block.dtype, rows_state);
+    apply(update, {updated, gradient.values, elements, block.dtype}, rows_state);
   }
   put_rows(block, rows, parameters);
   for (std::size_t i = 0; i < state.names().size(); ++i) {

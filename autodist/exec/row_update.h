@@ -11,10 +11,9 @@
 
 namespace autodist::exec {
 
-// One update in place. `gradient` holds the rows, `parameters` and `state` the whole block. The
-// other arguments and what is required of them: apply(). REQUIRES: ir::trained_by_rows.
-void apply_rows(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                const RowBlock& block, const Rows& gradient, std::byte* parameters,
-                UpdateState& state);
+// One update in place. `gradient` holds the rows, `parameters` and `state` the whole block.
+// REQUIRES: `state` was made for the rule and the block; ir::trained_by_rows.
+void apply_rows(const UpdateStep& update, const RowBlock& block, const Rows& gradient,
+                std::byte* parameters, UpdateState& state);
 
 }  // namespace autodist::exec

@@ -9,6 +9,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/capture/op_call.h"
 #include "autodist/exec/compute_stream.h"
 #include "autodist/exec/engine.h"
@@ -192,7 +193,7 @@ class Runner::Impl {
     if (*all_finished_) {
       synchronize();
     } else if (rank_ == program::Rank(kChief) && pulled_ != step_) {
-      // Else all have met at this step: that of then stays, for the same is not asked for twice.
+      // Where pulled_ is this step, all have met here already, and the copies are the newest.
       settle();
       if (!program_->keeps_whole_copies()) pull_rows();
       engine_.gathering().pull_alone(step_);
@@ -205,7 +206,7 @@ class Runner::Impl {
   void finish() {
     const bool all = all_finish();
     const Calls::Scope end = calls().enter(Call::kFinish, step_);
-    // Nobody leaves while another one still asks it for rows.
+    // A rank stays until no other one asks it for rows any more.
     if (all && own_shape_ && !program_->keeps_whole_copies()) {
       engine_.small_collectives().meet(Topic::kFetched, step_);
     }
@@ -225,13 +226,13 @@ class Runner::Impl {
     return engine_.gathering().gather_tensors(Topic::kGathering, step_, own);
   }
 
-  // Times leave this rank as times of the chief's clock; there they count from the trace's start.
+  // Rows travel in times of the chief's clock, and the chief counts them from its trace's start.
   program::Trace gather_trace() {
     program::Trace own = trace_.take();
     const Seconds to_chief = trace_.origin() + engine_.link().chief_is_ahead();
     shift(own, to_chief);
     std::vector<program::Trace> all;
-    // The step after the last: at that step the buffers may have been gathered.
+    // As of the step after the last: buffers may have been gathered as of the last.
     const auto gathered = engine_.small_collectives().gather_at_chief(Topic::kGathering, step_ + 1,
                                                                       program::to_chrome_json(own));
     for (const auto& [rank, theirs] : gathered) {
@@ -252,13 +253,13 @@ class Runner::Impl {
   // Until the variable is the newest, for what the caller does with it from now on.
   void await_settled(ir::VariableId variable) {
     engine_.driver().await_settled(variable, step_);
-    stream_.await_copy(variable, WaitSite::kSettled);
+    stream_.await_copy(variable, WaitSite::kSettledVariable);
   }
 
   // What was pulled is on its way to the device.
   void await_copies() {
     for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      stream_.await_copy(ir::VariableId(i), WaitSite::kSettled);
+      stream_.await_copy(ir::VariableId(i), WaitSite::kSettledAll);
     }
   }
 
@@ -287,8 +288,8 @@ class Runner::Impl {
     asks_all_ = needs_all_ && !options_.initial_values.empty();
   }
 
-  // State is made for the declared options. One that takes part no more rests as it is, if it is
-  // behind the others; before the first step, torch would not have made it.
+  // State is made for the declared options. An accumulator that the new options do not use rests as
+  // it is, if those before it stay; before the first step it must not exist, as in torch.
   void check_settable(const ir::Variable& variable, const ir::UpdateRule& rule) const {
     const std::vector<std::string> made = state_names(variable.update, options_.user_rules);
     const std::vector<std::string> needed = state_names(rule, options_.user_rules);
@@ -324,7 +325,8 @@ class Runner::Impl {
     std::set<ir::VariableId> changed;
     for (const auto& [variable, digest] : changes) changed.insert(variable);
     engine_.driver().reload({changed.begin(), changed.end()}, step_);
-    // An owner applies what comes of asynchronous variables at once: to the new values.
+    // Owners apply contributions to asynchronous variables as they come, so all meet first: then
+    // every contribution goes to the new values.
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
     return changed;
   }
@@ -348,25 +350,26 @@ class Runner::Impl {
         throw;
       }
     } catch (...) {
-      engine_.gathering().await_state_shortly();  // of the step before, which was in order
+      engine_.gathering().await_state_shortly();  // the last step's, which was in order
       engine_.abort(std::current_exception());
       throw;
     }
   }
 
+  [[nodiscard]] std::string who() const {
+    return fmt::format("step {}: {} of rank {}", step_, device_.str(), rank_);
+  }
+
   [[noreturn]] void refuse(const c10::OutOfMemoryError& error) {
-    fail(ErrorCode::kInfeasible,
-         "step {}: {} of rank {} has no memory left {}: {} Parameters, buffers and constants hold "
-         "{}, states of the optimizer {}; the rest is what the step keeps for its gradients, and "
-         "other programs'. Take smaller batches, more micro-batches, or place the model in stages.",
-         step_, device_.str(), rank_, stream_.place(), capture::first_line(error),
-         to_string(model_bytes_), to_string(engine_.slices().variables.device_state_bytes()));
+    throw Error(ErrorCode::kInfeasible,
+                capture::no_memory(
+                    who(), stream_.place(), error,
+                    {{"Parameters, buffers and constants", model_bytes_},
+                     {"states of the optimizer", engine_.slices().variables.device_state_bytes()}},
+                    "Take smaller batches, more micro-batches, or place the model in stages."));
   }
   [[noreturn]] void refuse(const c10::NotImplementedError& error) const {
-    fail(ErrorCode::kUsage,
-         "step {}: {} of rank {} has no kernel for what the step asks for {}: {} Replace the op in "
-         "the model, or take --devices cpu.",
-         step_, device_.str(), rank_, stream_.place(), capture::first_line(error));
+    throw Error(ErrorCode::kUsage, capture::no_kernel(who(), stream_.place(), error));
   }
 
   void begin_step() {
@@ -452,8 +455,8 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   bool came_to_finish_ = false;
   std::optional<bool> all_finished_;
-  std::optional<std::uint64_t> pulled_;       // the step at which this rank last did
-  std::optional<std::uint64_t> pulled_rows_;  // the same for fetched rows
+  std::optional<std::uint64_t> pulled_;       // the step at which this rank last pulled
+  std::optional<std::uint64_t> pulled_rows_;  // the step at which it last pulled fetched rows
   // Whether all computing ranks must take part where one variable is to be the newest.
   const bool needs_all_;
   bool asks_all_ = false;   // and the next step compares what they have changed

@@ -113,8 +113,8 @@ class Runner {
   // loss, for a loss or gradient that is not finite (naming op, variable, rank and step), or what a
   // kernel throws.
   StepResult step(const Batch& own_rows);
-  // The same with `shape`'s code: for a batch that the job's own program does not accept. The other
-  // ranks need not know.
+  // A step with the code of `shape`, for a batch that the job's own program does not accept. The
+  // other ranks need not know.
   StepResult step(const Batch& own_rows, ShapedStep& shape);
   // A step in several micro-batches, whose gradients are added up, weighted by samples: all but the
   // last through one of these, none without rows. What they return is theirs alone.
@@ -153,7 +153,8 @@ class Runner {
   // What was written to these before is not compared: another job step over the same tensors is
   // about to change them.
   void forget_changes(const std::vector<ir::VariableId>& variables);
-  // The same as settle() for all variables, by all computing ranks, which synchronizes first.
+  // By all computing ranks: synchronizes, then does for all variables what settle(variable) does
+  // for one.
   void open_to_changes();
   // Options of a variable's update rule from the next step on ("lr", "weight_decay", …), in the
   // place of those that the graph declares; of all of them, so none are the declared ones again.
@@ -200,13 +201,14 @@ class Runner {
   // Tells the others that this rank makes no further step; where a job has several runners, of all
   // of them before it waits in one.
   void come_to_finish();
-  // The same where it was not done, Calls::all_finish(), and when that is true synchronize(). After
-  // it the chief may still gather: the others' state, or its own and its owners' alone.
+  // come_to_finish() where that was not called, Calls::all_finish(), and when that is true
+  // synchronize(). Afterwards the chief may still gather: the others' state, or its own and its
+  // owners' alone.
   bool all_finish();
-  // The same where it was not done, says goodbye and waits for the peers' goodbyes. Ranks other
-  // than the chief first wait for the chief to come here. The last call.
+  // all_finish() where that was not called; then says goodbye and waits for the peers' goodbyes.
+  // Ranks other than the chief first wait for the chief to come here. The last call.
   void finish();
-  // In its place, before the end of the job: the peers are told why.
+  // Takes the place of finish() before the end of the job: the peers are told why.
   void leave(const std::string& reason);
 
   [[nodiscard]] std::uint64_t steps_done() const;
@@ -229,8 +231,10 @@ class Runner {
   // chief those of all computing ranks, by rank; elsewhere nothing. By all of them, after
   // synchronize(), at most once between two steps.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_buffers();
-  // The same of what compression with error feedback still owes: "<variable>.owed" of the rank's
-  // gradients, "<variable>.owed_average" of the averages that it owns.
+  // What compression with error feedback still owes: "<variable>.owed" of the rank's gradients,
+  // "<variable>.owed_average" of the averages that it owns. At the chief that of all computing
+  // ranks, by rank; elsewhere nothing. By all of them, after synchronize(), at most once between
+  // two steps.
   std::map<std::uint32_t, std::vector<NamedTensor>> gather_owed();
   // SmallCollectives::outcome, for the step that is next. With asynchronous variables all computing
   // ranks call it when they have gathered, which a rank that contributes again would disturb.

@@ -17,7 +17,7 @@ namespace autodist::exec {
 
 struct RunnerOptions {
   std::uint64_t job_seed = 0;
-  std::uint64_t first_step = 0;  // above 0 after a checkpoint: every rank the same
+  std::uint64_t first_step = 0;  // above 0 after a checkpoint; equal at all ranks
   // digest_of_values() of the variables as all ranks got them, by variable: a tensor may have been
   // written to since. Empty: as they are now.
   std::vector<std::uint64_t> initial_values{};

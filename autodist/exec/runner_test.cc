@@ -104,7 +104,7 @@ struct Job {
 struct Outcome {
   std::vector<Values> variables;          // by rank
   std::vector<double> losses;             // of the union, by step
-  std::vector<std::vector<double>> told;  // the same as each rank learns it
+  std::vector<std::vector<double>> told;  // the loss of the union as each rank learns it, by rank
   std::vector<NamedTensor> state;
   std::vector<program::Trace> traces;  // by rank
 };
@@ -206,7 +206,7 @@ Outcome train(const Job& job) {
   return outcome;
 }
 
-// The same job on the union of the batch, by libtorch alone.
+// The job on the union of the ranks' batches, by libtorch alone.
 Outcome train_with_libtorch(const Job& job) {
   Values values = testing::initial_values(*job.graph, 7);
   for (torch::Tensor& value : values) value.requires_grad_();

@@ -48,7 +48,7 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
       }
     }
   } catch (...) {
-    // The failure that ended a wait, or the first one.
+    // Where a failure has ended a wait of this thread, the run ends for that one already.
     if (!signal_.failure()) engine_.abort(std::current_exception());
   }
 }

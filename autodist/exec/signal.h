@@ -32,8 +32,8 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
     notify();
   }
 
-  // The same for waits that heed it, for an end that is none: a failure may still come, and
-  // resume() goes on waiting.
+  // Ends the waits that heed an end, present and future, with `reason`: the job has ended without a
+  // failure, which may still come. The first reason stays, until resume().
   void end(std::exception_ptr reason) AD_EXCLUDES(this) {
     {
       const MutexLock lock(*this);
@@ -65,7 +65,8 @@ class AD_CAPABILITY("signal") Signal : public Mutex {
     if (!wait_for(limit, condition, heeds)) throw Error(ErrorCode::kTimeout, describe());
   }
 
-  // The same; false after `limit`.
+  // Until condition() holds, which is called under the lock; false after `limit`. Throws what is
+  // heeded.
   template <typename Condition>
   bool wait_for(Seconds limit, Condition condition, Heeds heeds = Heeds::kFailureAndEnd)
       AD_REQUIRES(this) AD_UNCHECKED_THREADS {

@@ -199,7 +199,7 @@ void SliceDriver::reload(const std::vector<ir::VariableId>& variables, std::uint
   for (const ir::VariableId variable : variables) slices_.variables.reload(variable);
   const auto take = [this, variables] {
     for (const ir::VariableId variable : variables) {
-      // A device's would be copied for nobody.
+      // Else nobody reads the values, which dense() would copy from the device.
       if (!slices_.owner.updates_any_of(variable)) continue;
       const torch::Tensor values = slices_.variables.dense(variable);
       slices_.owner.reload(variable, static_cast<const std::byte*>(values.data_ptr()));

@@ -46,10 +46,11 @@ class SliceDriver {
   SliceDriver(const RankContext& rank, RankSlices& slices, StepNews& news, Link& link,
               JobQueue& jobs);
 
-  // By the compute thread, of variables that slices carry.
+  // Hands over a complete gradient of a variable that slices carry. By the compute thread.
   void contribute(ir::VariableId variable, const torch::Tensor& gradient, std::uint64_t step,
                   std::int64_t samples);
-  // The same of a gradient that is the product of two matrices and travels as these.
+  // Hands over a gradient that is the product of two matrices and travels as these. By the compute
+  // thread.
   void contribute_factors(ir::VariableId variable, const torch::Tensor& left,
                           const torch::Tensor& right, std::uint64_t step, std::int64_t samples);
   // Asks for the rows of a variable that the step reads; by the compute thread.
@@ -68,8 +69,9 @@ class SliceDriver {
             const std::function<std::string(bool gives_up)>& late = {});
   void release(ir::VariableId variable);
 
-  // Of a variable that no slice carries: its average is here, with its sum of squares where a clip
-  // needs it; blocks until it may be updated; it was updated. By whichever thread runs the stream.
+  // Of a variable that no slice carries, by whichever thread runs the stream. averaged(): its
+  // average is here, with its sum of squares where a clip needs it. await_update() blocks until it
+  // may be updated. updated(): it was.
   void averaged(ir::VariableId variable, std::uint64_t step, const std::vector<SquaredSums>& sums);
   void await_update(ir::VariableId variable, std::uint64_t step);
   void updated(ir::VariableId variable);

@@ -46,7 +46,7 @@ void SmallCollectives::keep(Subject subject, std::uint64_t step, std::uint32_t f
   signal_.notify();
 }
 
-// Those of steps that every rank has done, by now: nobody has asked for them.
+// Drops outcomes of steps that every rank has done by now, for which nobody has asked.
 void SmallCollectives::forget_outcomes(std::uint64_t step) {
   const std::uint64_t open = program_.open_steps() + 1;
   for (auto note = notes_.lower_bound({Topic::kOutcome, 0});

@@ -41,9 +41,9 @@ class SmallCollectives {
   // told.
   std::vector<std::string> told(std::uint64_t step);
 
-  // On kGathering or kOwed, which gathering of this step: the same from every computing rank to the chief alone, who gets all of
-  // it, by rank; the others get nothing and do not wait. By all of them, once per subject between
-  // two steps.
+  // Bytes of every computing rank to the chief alone, who gets all of them, by rank; the others get
+  // nothing and do not wait. On kGathering or kOwed; the subject's number says which gathering of
+  // this step it is. By all computing ranks, once per subject between two steps.
   std::map<std::uint32_t, std::string> gather_at_chief(Subject subject, std::uint64_t step,
                                                        std::string bytes);
 
@@ -51,7 +51,8 @@ class SmallCollectives {
   // most kMostShares times between two steps: throws Error(kUsage).
   std::vector<std::string> share(std::uint64_t step, const std::string& bytes);
 
-  // The same on a subject of its own, by number of the rank.
+  // As share(), on a subject of the caller's: bytes of every computing rank to every other, by the
+  // rank's number; waits for the last. By all of them, once per subject between two steps.
   std::map<std::uint32_t, std::string> exchange(Subject subject, std::uint64_t step,
                                                 const std::string& bytes);
 
@@ -78,7 +79,7 @@ class SmallCollectives {
   void give_all(Subject subject, std::uint64_t step, const std::string& note);
   void keep(Subject subject, std::uint64_t step, std::uint32_t from, std::string note);
   void forget_outcomes(std::uint64_t step) AD_REQUIRES(signal_);
-  // Those of these ranks, by rank; waits for the last.
+  // The notes of these ranks, by rank; waits for the last.
   std::map<std::uint32_t, std::string> collect(Subject subject, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
   void wait_until_done(const std::vector<std::uint32_t>& ranks);

@@ -97,7 +97,7 @@ TEST(SparseRows, RowsThatAreNotNamedKeepParametersAndState) {
   std::vector<float> parameters{1, 1, 1, 1, 1, 1};
   UpdateState state(rule, 6, DType::kFloat32);
   const Values gradient = numbered({1}, 3);
-  apply_rows(rule, 1, 0, block, gradient.rows, reinterpret_cast<std::byte*>(parameters.data()),
+  apply_rows({rule, 1, 0}, block, gradient.rows, reinterpret_cast<std::byte*>(parameters.data()),
              state);
   EXPECT_EQ(parameters, (std::vector<float>{1, 1, 0.5F, 0.5F, 1, 1}));
   const auto* sums = static_cast<const float*>(state.data(0));

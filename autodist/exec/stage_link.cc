@@ -32,7 +32,7 @@ StageLink::StageLink(const program::Program& program, program::Rank self, Stagin
 
 StageLink::~StageLink() {
   if (signal_.failure()) return;
-  for (const auto& [memory, copied] : staged_) copied.block_host(WaitSite::kHostSource);
+  for (const auto& [memory, copied] : staged_) copied.block_host(WaitSite::kStageLinkEnds);
 }
 
 torch::Tensor StageLink::distinct(program::StageTransferId id, torch::Tensor value) const {
@@ -125,7 +125,7 @@ void StageLink::copy(const torch::Tensor& from, torch::Tensor to) {
     to.copy_(from);
     return;
   }
-  while (!staged_.empty() && staged_.front().second.reached(WaitSite::kHostSource)) {
+  while (!staged_.empty() && staged_.front().second.reached(WaitSite::kStageValueRead)) {
     staged_.pop_front();
   }
   const torch::Tensor staged = staging_.take(from.sizes(), from.scalar_type()).copy_(from);

@@ -11,11 +11,11 @@
 namespace autodist::exec {
 namespace {
 
-// Of a rank before the slowest, where the sums of steps travel as notes.
+// How far a rank may be before the slowest, where the sums of steps travel as notes.
 constexpr std::uint64_t kMostStepsAhead = 32;
 
-// One that all replicas contribute to and get back. The stages of a placed graph know the loss only
-// when some of them have contributed already.
+// A slice that all replicas contribute to and get back. None for a placed graph, some of whose
+// stages contribute before the loss is known.
 std::optional<program::SliceId> slice_of_sums(const program::Program& program) {
   if (program.is_placed() || !program.lag()) return std::nullopt;
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
@@ -66,7 +66,7 @@ void StepNews::add_sums(std::vector<double> sums, std::int64_t samples) {
   if (samples > 0) sums_.insert(sums_.begin(), static_cast<double>(samples));
 }
 
-// What only concerns the step that ends is forgotten; where no slice carries its sums, they go out.
+// Forgets what concerns this step alone; where no slice carries its sums, they go out as notes.
 void StepNews::end_step(std::uint64_t step) {
   std::vector<double> sums = std::exchange(sums_, {});
   const bool alone = program_.batch_parts() == 1 || !program_.lag();
@@ -144,7 +144,7 @@ std::string StepNews::rider_of(program::SliceId id) const {
     rider.values = values_of(slice);
   }
   if (sums) {
-    // What no slice says is said here, too.
+    // The slice that carries the sums also carries the news of variables without slices.
     rider.news += news_of_whole();
     rider.sums = sums_;
   }

@@ -39,8 +39,8 @@ class StepNews {
   // Throws Error(kUsage) where their changes differ.
   void agree_on_changes(const std::map<ir::VariableId, std::uint64_t>& digests, std::uint64_t step);
 
-  // A step of this rank begins; the sums over all replicas once they are known. Of a job with
-  // asynchronous variables this rank's alone.
+  // A step of this rank begins. Returns its sums over all replicas, which become known later; in a
+  // job with asynchronous variables they are this rank's alone.
   std::shared_ptr<const StepSums> open_sums(std::uint64_t step);
   // This rank's part, at most once per step: before its first contribution to the step, or with
   // end_step().
@@ -48,7 +48,8 @@ class StepNews {
   void end_step(std::uint64_t step);
   [[nodiscard]] JobSums& job_sums() { return job_sums_; }
 
-  // What goes with a contribution, encoded; and of a variable that no slice carries.
+  // Encoded: what goes with a contribution to a slice, and what concerns a variable that no slice
+  // carries.
   [[nodiscard]] std::string rider_of(program::SliceId slice) const;
   [[nodiscard]] std::string news_of(ir::VariableId variable) const;
 

@@ -63,7 +63,7 @@ TEST_P(TensorUpdate, HasTheBitsOfTheKernels) {
   for (int step = 0; step < 5; ++step) {
     torch::Tensor gradient = torch::randn({7, 13}).to(type);
     if (step == 3) gradient[2][5] = std::numeric_limits<double>::quiet_NaN();
-    apply(rule, 0.5, step, plain.data_ptr(), gradient.data_ptr(), plain.numel(), dtype_of(type),
+    apply({rule, 0.5, step}, {plain.data_ptr(), gradient.data_ptr(), plain.numel(), dtype_of(type)},
           state);
     const auto version = there._version();
     apply_to_tensors(rule, 0.5, step, {there, beside}, {gradient, torch::ones_like(beside)},

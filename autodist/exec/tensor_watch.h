@@ -27,9 +27,10 @@ class TensorWatch {
  public:
   explicit TensorWatch(const capture::Bindings& bindings);
 
-  // Its values as they are now are those of the job. By the thread that steps.
+  // From here on the variable's values as they are now are those of the job. By the thread that
+  // steps.
   void note(ir::VariableId variable);
-  // Its values when they had this digest are those of the job; they may have changed since.
+  // The values that had this digest are those of the job; they may have changed since.
   void note(ir::VariableId variable, std::uint64_t digest);
 
   void forget(ir::VariableId variable) { watched_[variable.value].digest.reset(); }

@@ -35,7 +35,7 @@ class WatchedValues {
   std::vector<std::string> names_;
   std::vector<std::pair<std::string, ir::WatchedValue>> found_;  // those that this step has
   std::vector<Watched> kept_;
-  std::vector<Watched> before_;  // the same before the micro-batch
+  std::vector<Watched> before_;  // what kept_ was before the micro-batch
 };
 
 }  // namespace autodist::exec

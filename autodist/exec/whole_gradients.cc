@@ -141,7 +141,7 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
     samples = whole_[collective.variables.front().value].samples;
   }
   const Queue here = Queue::current(slices_.staging.device());
-  for (const Mark& each : complete) here.wait_for(each, WaitSite::kGradient);
+  for (const Mark& each : complete) here.wait_for(each, WaitSite::kReducedMade);
   const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
   LibraryAllReduce::Average average;
   try {

@@ -32,7 +32,7 @@ TEST(Factors, AreTheOperandsOfTheProductThatIsTheGradient) {
   EXPECT_FALSE(factors_of(graph, VariableId(1))) << "the bias's gradient is a sum";
 }
 
-TEST(Factors, AreNotThoseOfASumOfTwoUses) {
+TEST(Factors, AVariableThatIsUsedTwiceHasNoFactors) {
   GraphBuilder step("tied", 4);
   const ValueId x = step.input("x", contiguous({batch(), 6}));
   const ValueId w = step.variable("w", contiguous({6, 6}));

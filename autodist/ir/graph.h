@@ -233,7 +233,7 @@ void for_each_value(const Alternatives& alternatives, Visit& visit) {
     }
   }
 }
-// And for every value among the arguments (results) of `op`.
+// Calls visit(value) for every value among the arguments of `op`, or among its results.
 template <typename Visit>
 void for_each_read(const Op& op, Visit visit) {
   for (const Argument& argument : op.arguments) for_each_value(argument, visit);

@@ -77,8 +77,8 @@ class GraphBuilder {
   // An op that writes its first argument and returns it: "aten::add_".
   ValueId in_place(const std::string& name, std::vector<Argument> arguments, Effects effects = {});
 
-  // The same view after all writes so far. Arguments are taken as current() by themselves: a value
-  // from before a write stands for its storage's present version.
+  // The view that `value` is, after all writes so far. Arguments are taken as current() by
+  // themselves: a value from before a write stands for its storage's present version.
   ValueId current(ValueId value);
   // Whether an op of the step made its storage.
   [[nodiscard]] bool is_intermediate(ValueId value) const;

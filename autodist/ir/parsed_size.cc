@@ -11,8 +11,8 @@ namespace {
 
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
-using google::protobuf::io::CodedInputStream;
 using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
 
 constexpr std::int64_t kMessage = 512;  // with the struct of ours that is made of it
 constexpr std::int64_t kString = 64;
@@ -23,7 +23,7 @@ class Walk {
  public:
   Walk(CodedInputStream& in, std::int64_t limit) : in_(in), limit_(limit) {}
 
-  // Ends with the message, the limit or damage; the last two return false. `type` is null for a
+  // Ends with the message, or returns false at the limit or at damage. `type` is null for a
   // group, which no message of ours has.
   bool message(const Descriptor* type) {
     if (!add(kMessage) || !in_.IncrementRecursionDepth()) return false;

@@ -44,7 +44,7 @@ class Directory : public testing::Test {
   fs::path path_;
 };
 
-TEST(Digits, AreAllThereAndSplitInFifths) {
+TEST(Digits, AFifthOfTheSamplesIsHeldOut) {
   const Digits data = digits(torch::kFloat32);
   EXPECT_EQ(data.training.size(), 1438);
   EXPECT_EQ(data.held_out.size(), 359);

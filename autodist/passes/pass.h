@@ -71,7 +71,7 @@ void order(State& state);
 
 // Everything so far -> the streams of each role.
 void lower(State& state);
-// The same of a placed graph, whose transfers it makes, too.
+// Everything so far -> the streams of each role of a placed graph, with its transfers.
 void lower_placed(State& state);
 
 // What a rank computes in a step of `program`, whose tables are complete; `by_need` are its trained

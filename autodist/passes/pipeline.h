@@ -23,7 +23,7 @@ struct Options {
   // for more than one: the others are not known yet.
   std::int64_t micro_batches = 1;
   // A barrier: no update before all ranks have said whether their gradients are finite.
-  std::optional<ir::LossScaling> loss_scaling;
+  std::optional<ir::LossScaling> loss_scaling = {};
   // What ranks say to each other is encrypted, and an all-reduce of a library would not be.
   bool encrypted = false;
   // Largest slice where the strategy names none: about 50 k parameters (P3, section 5).
@@ -37,7 +37,7 @@ struct Options {
   // search that rewrites thousands of candidates does without.
   bool verify_each = true;
   // Called after each pass with its name and the Program's text so far (--dump-after).
-  std::function<void(const std::string& pass, const std::string& text)> dump;
+  std::function<void(const std::string& pass, const std::string& text)> dump = {};
 };
 
 // Names of the passes in order: what --dump-after accepts.

@@ -255,7 +255,7 @@ TEST(Cut, MakesTheFewestEvenRanges) {
   EXPECT_EQ(cut({program::ShardId(0), 5, 5}, 4).size(), 1u);
 }
 
-TEST(Window, IsTheStrategysElseTheOptionsButTwoSlicesAtLeast) {
+TEST(Window, TheStrategysWindowReplacesTheOptionsAndHoldsTwoSlices) {
   const ir::Graph graph = chain({2, 3});
   strategy::Strategy strategy = all_ps(graph, hosts(2));
   Options options;

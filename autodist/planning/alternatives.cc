@@ -11,10 +11,8 @@ namespace autodist::planning {
 std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
                                                  const cluster::Cluster& cluster, bool cpu_only,
                                                  const std::string& chosen) {
-  passes::Options options;
-  options.cpu_only = cpu_only;
+  passes::Options options = declared_options(cluster, *graph, cpu_only);
   options.verify_each = false;
-  tune_to(declared_links(cluster), *graph, options);
   std::vector<report::Alternative> alternatives;
   for (const search::Builder& builder : search::builders()) {
     report::Alternative each;

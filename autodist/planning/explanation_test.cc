@@ -47,7 +47,7 @@ TEST(Explanation, PromisesNothingThatTheSimulatorDenies) {
   }
 }
 
-TEST(Explanation, OfASearchHasItsCandidates) {
+TEST(Explanation, ASearchsCandidatesAreTheAlternatives) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph("digits"));
   const cluster::Cluster cluster = two_machines("");
   SearchRequest request;

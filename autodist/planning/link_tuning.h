@@ -40,6 +40,11 @@ std::optional<comm::LinkFigures> declared_links(const cluster::Cluster& cluster)
 void tune_to(const std::optional<comm::LinkFigures>& figures, const ir::Graph& graph,
              passes::Options& options);
 
+// How a graph is rewritten for a job on `cluster` whose links were not measured: with what its file
+// declares of them.
+passes::Options declared_options(const cluster::Cluster& cluster, const ir::Graph& graph,
+                                 bool cpu_only);
+
 // Fills in what the strategy leaves open.
 void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,
                 strategy::Strategy& strategy);
@@ -54,7 +59,7 @@ sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t 
 void add_library(const std::optional<comm::LibraryFigures>& figures, std::size_t ranks,
                  const cluster::Cluster& cluster, sim::Calibration& calibration);
 
-// And how many cores the ranks of a machine share, where they are fewer than these.
+// Adds how many cores the ranks of a machine share, where they are fewer than the ranks.
 void add_cores(std::optional<std::uint32_t> cores, sim::Calibration& calibration);
 
 }  // namespace autodist::planning

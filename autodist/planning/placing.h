@@ -58,8 +58,8 @@ std::string placement_table(const search::placement::TaskGraph& graph,
                             const std::vector<NamedDevice>& devices,
                             const search::placement::PlaceRequest& request,
                             const search::placement::PlaceResult& result, std::size_t columns = 0);
-// The same facts as one JSON object. With `tasks`, also the device of every task (docs/formats/
-// placement.md).
+// The facts of placement_table() as one JSON object. With `tasks`, also the device of every task
+// (docs/formats/placement.md).
 std::string placement_json(const search::placement::TaskGraph& graph,
                            const std::vector<NamedDevice>& devices,
                            const search::placement::PlaceRequest& request,

@@ -53,6 +53,20 @@ bool waits_for_links(const sim::Simulation& simulation) {
 
 }  // namespace
 
+SearchRequest search_request(const SearchSettings& settings, const std::string& cluster,
+                             bool has_library) {
+  SearchRequest request;
+  request.options.budget = search::parse_budget(settings.budget);
+  request.options.seed = settings.seed;
+  request.options.stop = settings.stop;
+  request.library = settings.library && has_library;
+  request.calibration =
+      settings.calibration ? *settings.calibration : sim::read_calibration(cluster);
+  request.history = settings.history;
+  request.ranker = settings.ranker;
+  return request;
+}
+
 SearchRequest with_links(SearchRequest request, const ir::Graph& graph,
                          const cluster::Cluster& cluster) {
   if (request.passes.encrypted || !request.library) {

@@ -10,6 +10,7 @@
 #include "autodist/comm/link_probe.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/placed_plan.h"
+#include "autodist/planning/search_settings.h"
 #include "autodist/search/autosync/autosync.h"
 #include "autodist/sim/calibration.h"
 #include "autodist/sim/cost_model.h"
@@ -31,6 +32,12 @@ struct SearchRequest {
   // simulations only where it is more than 0.
   std::optional<double> placing_share = {};
 };
+
+// What `settings` ask of a search, and what was measured of the cluster: as they say, else as the
+// file beside the cluster's, whose name is `cluster`. `has_library`: whether the jobs that the plan
+// is for can have all-reduces by a library. Throws Error(kUsage) for a budget that is none.
+SearchRequest search_request(const SearchSettings& settings, const std::string& cluster,
+                             bool has_library);
 
 // `request` with its links, and with what follows from them: slices and windows
 // (docs/several-machines.md), which are then not searched. Nor are all-reduces by a library, where

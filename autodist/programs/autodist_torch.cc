@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "autodist/app/blas_kernels.h"
+#include "autodist/app/device_failure.h"
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/studies/torch/bench.h"
@@ -19,7 +20,12 @@ using namespace autodist;
 
 // What libtorch refuses is a model or data that do not fit each other: a label that is no class, a
 // shape that an op cannot take. Its first line says which; the rest is its own stack.
+// A device that fails is another thing: who has started a training starts it again.
 [[noreturn]] void refuse(const std::string& verb, const std::string& text) {
+  if (app::is_device_failure(text)) {
+    fail(ErrorCode::kPeersLost, "{}: the device has failed: {}", verb,
+         text.substr(0, text.find('\n')));
+  }
   fail(ErrorCode::kUsage, "{}: libtorch refuses what model and data ask for: {}", verb,
        text.substr(0, text.find('\n')));
 }

@@ -69,9 +69,7 @@ struct Job {
 Job job_of(const Graph& graph, const std::string& builder, const cluster::Cluster& cluster) {
   strategy::Strategy strategy = search::build_strategy(builder, *graph, cluster);
   strategy::fix_priorities(strategy, *graph);
-  passes::Options options;
-  options.verify_each = false;
-  Job job{passes::rewrite(graph, strategy, cluster, options, builder), cluster, {}};
+  Job job{passes::rewrite(graph, strategy, cluster, {.verify_each = false}, builder), cluster, {}};
   job.costs = sim::cost_model(job.program, cluster);
   return job;
 }

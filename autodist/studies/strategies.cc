@@ -22,10 +22,8 @@ constexpr Bytes kUncutMessages{std::int64_t{1} << 40};
 
 Seconds step_of(const OwnSystem& system, const std::shared_ptr<const ir::Graph>& graph,
                 const cluster::Cluster& cluster, const sim::CostOptions& how) {
-  passes::Options options;
-  options.verify_each = false;
-  const program::Program program = sim::with_barrier(
-      passes::rewrite(graph, strategy_of(system, *graph, cluster), cluster, options, system.name));
+  const program::Program program = sim::with_barrier(passes::rewrite(
+      graph, strategy_of(system, *graph, cluster), cluster, {.verify_each = false}, system.name));
   return sim::simulate(program, cluster, sim::cost_model(program, cluster, how)).step;
 }
 

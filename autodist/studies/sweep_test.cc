@@ -33,7 +33,7 @@ TEST(Sweep, HasEveryClaimedModelAtTwoBatches) {
   EXPECT_EQ(sweep_cases(false).size(), 4U * 2 * 7);
 }
 
-TEST(Chance, CountsWhatIsFasterThanEachBuilder) {
+TEST(Chance, GivesTheShareOfDrawnStrategiesThatAreFasterThanEachBuilder) {
   search::SearchOptions options;
   options.budget = {Seconds{}, 4};
   const StrategyCase ncf{"ncf", "ncf", 256, true};

@@ -87,8 +87,8 @@ def regret(rows):
 
 
 def regret_after_trials(rows):
-    """The same where the first block of as many plans as a job tries, those with the best predictions,
-    says which is taken; by the other blocks."""
+    """regret() where the first block of as many plans as a job tries, those with the best
+    predictions, says which is taken; by the other blocks."""
     def later(row):
         return statistics.median(row["blocks"][1:])
 

@@ -63,7 +63,7 @@ class SliceScheduler {
   struct Run {
     std::uint64_t step = 0;
     double needed = 0;
-    std::uint64_t arrival = 0;  // all of an earlier run of the same time came before
+    std::uint64_t arrival = 0;  // every transfer of an equal time in an earlier run came before
     std::uint32_t first = kNone;
 
     // A heap's top is the largest: what is needed first.

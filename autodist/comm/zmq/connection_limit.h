@@ -2,8 +2,8 @@
 // many connections at a time, whoever made them.
 //
 // libzmq cuts off who has not said within 5 s who it is, and accepts whoever comes. While there are
-// too many, a filter at the listening socket drops what would open another one; who means it asks
-// again, as TCP does after a second.
+// too many, a filter at the listening socket drops what would open another one; the peer's TCP
+// tries again after a second.
 
 #pragma once
 

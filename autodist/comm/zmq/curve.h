@@ -27,7 +27,8 @@ struct CurveKeys {
   CurveKey client_public{}, client_secret{};
 };
 
-// The same at all ranks. Throws Error(kEnvironment) where libzmq was built without CURVE.
+// Equal keys at all ranks that are given this job's key. Throws Error(kEnvironment) where libzmq
+// was built without CURVE.
 CurveKeys curve_keys_of(const std::string& job_key);
 
 enum class CurveSide : std::uint8_t { kServer, kClient };

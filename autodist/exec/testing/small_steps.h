@@ -25,7 +25,7 @@ namespace autodist::exec::testing {
 // `unused` adds a variable that no op reads.
 std::shared_ptr<ir::Graph> two_layers(const ir::UpdateRule& rule, bool unused = false);
 
-// The same step as libtorch writes it.
+// The step of two_layers(), by libtorch's own ops.
 torch::Tensor two_layers_loss(const std::vector<torch::Tensor>& variables, const Batch& batch);
 
 // Values for the graph's variables, the same for a given seed.

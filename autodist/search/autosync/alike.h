@@ -11,8 +11,8 @@ namespace autodist::search {
 
 // Indices into found.candidates, ascending: simulated in full, within 3 % of the best. Builders'
 // alone where there are some: nothing that was searched is told from them. All-reduces by a library
-// only where nothing else is left. Of more than sixteen some of all, evenly taken, with the first
-// and the last of them. REQUIRES: candidates in order of judgement.
+// only where nothing else is left. Of more than sixteen, sixteen evenly taken, the first and
+// the last among them. REQUIRES: candidates in order of judgement.
 std::vector<std::size_t> alike(const Found& found);
 
 }  // namespace autodist::search

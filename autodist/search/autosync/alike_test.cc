@@ -19,12 +19,12 @@ Found found_of(const std::vector<double>& steps) {
   return found;
 }
 
-TEST(Alike, IsWhatLiesWithinThreePerCentOfTheBest) {
+TEST(Alike, PlansWithinThreePercentOfTheBestAreAlike) {
   EXPECT_EQ(alike(found_of({1, 1.01, 1.029, 1.031, 2})), (Indices{0, 1, 2}));
   EXPECT_EQ(alike(found_of({1})), (Indices{0}));
 }
 
-TEST(Alike, IsBuildersWhereSomeAreAmongIt) {
+TEST(Alike, BuildersAreTakenInThePlaceOfSearchedPlans) {
   Found found = found_of({1, 1.01, 1.02, 1.025, 1.04});
   found.candidates[4].builder = true;
   EXPECT_EQ(alike(found), (Indices{0, 1, 2, 3}));
@@ -32,7 +32,7 @@ TEST(Alike, IsBuildersWhereSomeAreAmongIt) {
   EXPECT_EQ(alike(found), (Indices{1, 3}));
 }
 
-TEST(Alike, LeavesOutWhatWasNotSimulatedInFullDoesNotFitOrWasNotJudged) {
+TEST(Alike, PlansThatDoNotFitOrWereNotSimulatedInFullAreLeftOut) {
   Found found = found_of({1, 1.001, 1.002, 1.003, 1.004});
   found.candidates[1].judgement->in_full = false;
   found.candidates[3].judgement->missing = Bytes{1};
@@ -41,7 +41,7 @@ TEST(Alike, LeavesOutWhatWasNotSimulatedInFullDoesNotFitOrWasNotJudged) {
   EXPECT_EQ(alike(found), (Indices{0}));
 }
 
-TEST(Alike, AllReducesByALibraryComeLast) {
+TEST(Alike, LibraryAllReducesAreTakenOnlyWhereThereIsNothingElse) {
   Found found = found_of({1, 1.01, 1.02});
   found.candidates[0].judgement->by_library = true;
   found.candidates[2].judgement->by_library = true;
@@ -50,7 +50,7 @@ TEST(Alike, AllReducesByALibraryComeLast) {
   EXPECT_EQ(alike(found), (Indices{0, 1, 2}));
 }
 
-TEST(Alike, ABuilderByALibraryComesLast) {
+TEST(Alike, ASearchedPlanComesBeforeABuilderWithLibraryAllReduces) {
   Found found = found_of({1, 1.01, 1.02});
   found.candidates[1].judgement->by_library = true;
   found.candidates[1].builder = true;
@@ -59,7 +59,7 @@ TEST(Alike, ABuilderByALibraryComesLast) {
   EXPECT_EQ(alike(found), (Indices{2}));
 }
 
-TEST(Alike, OfManySomeAreTakenEvenlyWithTheLastOne) {
+TEST(Alike, SixteenOfManyAreTakenAtEvenDistances) {
   std::vector<double> steps;
   for (int i = 0; i < 300; ++i) steps.push_back(1 + i * 1e-4);
   const Indices some = alike(found_of(steps));

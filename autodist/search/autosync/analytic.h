@@ -44,9 +44,10 @@ class Analytic {
 
   // Of one variable at a point, as if it were one slice.
   struct Traffic {
-    program::Layout layout = program::Layout::kNothing;  // of contributions; nothing: a library's
-    double up = 0;    // bytes from one member to the owner, or to each other member
-    double down = 0;  // and back
+    bool by_library = true;      // no slice carries it
+    bool sums_products = false;  // of two factors each, which every member is sent
+    double up = 0;               // bytes from one member to the owner, or to each other member
+    double down = 0;             // and back
     double fetched = 0;
     double work = 0;        // seconds of an owner of everything: adding up, updating, handing out
     double slice = 0;       // bytes of the largest
@@ -54,8 +55,6 @@ class Analytic {
     bool by_node = false;   // each node's contributions are added on it, and it gets one result
     bool to_all = false;    // each member sends to all others, and nothing comes back
     const program::Relay* relay = nullptr;  // passed on from rank to rank
-
-    [[nodiscard]] bool by_library() const { return layout == program::Layout::kNothing; }
   };
 
   // What a point loads, a row per variable, filled by score(). Sides: per node sends, receives and
@@ -81,9 +80,9 @@ class Analytic {
 
   // Deterministic. REQUIRES: every choice of `point` is legal.
   [[nodiscard]] Score score(const Point& point) const;
-  // The same bits for less: `loads`, of the point before, keeps the rows of variables whose choice,
-  // owners, fused pieces and library group are the same. REQUIRES: `loads` is new, or this object
-  // filled it.
+  // What score(point) returns, to the bit, for less: `loads` is of the point that was scored last,
+  // and keeps the rows of variables whose choice, owners, fused pieces and library group have not
+  // changed. REQUIRES: `loads` is new, or this object filled it.
   [[nodiscard]] Score score(const Point& point, Loads& loads) const;
 
   // What carries most, in words: "compute", "10.0.0.3 sends", "the owner's work at rank 2", …

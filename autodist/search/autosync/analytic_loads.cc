@@ -22,12 +22,12 @@ Analytic::Traffic Analytic::traffic_of(const VariableFacts& facts, const Choice&
   const program::Exchange exchange = space_.exchange_of(choice, facts.exchange);
   const program::Loads each = program::loads_of(exchange, facts.size);
   Traffic traffic;
-  traffic.layout = contribution_form(exchange).layout;
+  traffic.by_library = !goes_in_slices(exchange);
+  traffic.sums_products = sums_products(exchange);
   traffic.up = to_double(each.contribution);  // questions count as messages: numbers are few bytes
   traffic.down = to_double(each.result + each.fetched);
   traffic.fetched = to_double(each.fetched);
-  const bool rows = traffic.layout == program::Layout::kRows;
-  traffic.slice = to_double(rows ? Bytes(program::kRowBlockBytes) : slice);
+  traffic.slice = to_double(largest_slice(exchange, slice));
   traffic.at_owner = makes_parameters(exchange);
   traffic.by_node = meets_on_nodes(exchange);
   traffic.to_all = goes_to_all(exchange);
@@ -97,7 +97,7 @@ void Analytic::add_slices(const Point& point, std::size_t variable, Loads& loads
   const Traffic& traffic = loads.traffic[variable];
   if (!traffic.to_all) {
     add_variable(variable, loads);
-  } else if (traffic.layout == program::Layout::kMatrices) {
+  } else if (traffic.sums_products) {
     add_factors(variable, loads);
   } else {
     add_gathered(point, variable, loads);
@@ -201,7 +201,7 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
     const Choice& choice = point.choices[i];
     if (choice.kind != ChoiceKind::kAllReduce || !variables_[i].trained) continue;
     const Traffic& traffic = loads.traffic[i];
-    if (traffic.by_library() || traffic.layout == program::Layout::kMatrices) continue;
+    if (traffic.by_library || traffic.sums_products) continue;
     const double part = 1 / static_cast<double>(choice.places.size());
     const bool at_every_rank = !traffic.at_owner;
     for (std::uint32_t place : choice.places) shards.push_back({place, at_every_rank, i, part});
@@ -297,11 +297,11 @@ std::vector<double> Analytic::library_groups(const Point& point, const Loads& lo
   std::map<std::uint32_t, double> groups;
   std::vector<double> of(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!variables_[i].trained || !loads.traffic[i].by_library()) continue;
+    if (!variables_[i].trained || !loads.traffic[i].by_library) continue;
     groups[point.choices[i].places.front()] += variables_[i].bytes;
   }
   for (std::size_t i = 0; i < variables_.size() && !groups.empty(); ++i) {
-    if (!variables_[i].trained || !loads.traffic[i].by_library()) continue;
+    if (!variables_[i].trained || !loads.traffic[i].by_library) continue;
     of[i] = groups.at(point.choices[i].places.front());
   }
   return of;
@@ -357,7 +357,7 @@ void Analytic::load(const Point& point, Loads& loads) const {
     if (!changed[i] || !variables_[i].trained) continue;
     std::fill_n(&loads.at(i, 0), loads.sides, 0.0);
     std::fill_n(&loads.core(i, 0), loads.nodes, 0.0);
-    if (loads.traffic[i].by_library()) {
+    if (loads.traffic[i].by_library) {
       add_library(i, loads.library[i], loads);
     } else {
       add_slices(point, i, loads);

@@ -196,12 +196,11 @@ class Search {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     starts.resize(std::min(starts.size(), kStarts));
     std::vector<std::size_t> reached;
+    const Guide guide{
+        cost, [this](const Point& point) { return analytic_of(point).exposed(point); }, stop};
     for (const auto& [scored, start] : starts) {
       std::mt19937_64 random(random_());
-      const ClimbResult best = climb(
-          climbed_space_, climbed_, cost,
-          [this](const Point& point) { return analytic_of(point).exposed(point); }, start, walk(),
-          random, stop);
+      const ClimbResult best = climb(climbed_space_, climbed_, guide, start, walk(), random);
       reached.push_back(add(next_name(), best.point));
       // Where it began, too: the arithmetic may err.
       reached.push_back(add(next_name(), start));

@@ -67,7 +67,7 @@ void expect_no_gap(const Space& space, const Cost& cost, const Walk& walk,
     start.choices.push_back(neighbourhood.options(ir::VariableId(i)).front());
   }
   std::mt19937_64 random(1);
-  const ClimbResult result = climb(space, neighbourhood, cost, {}, start, walk, random);
+  const ClimbResult result = climb(space, neighbourhood, {cost}, start, walk, random);
   EXPECT_LE(result.cost, least->cost * (1 + 1e-12)) << name;
 }
 
@@ -106,7 +106,7 @@ TEST(Climb, LeavesNoGapToAllPointsByTheSimulator) {
 
 // Where ranks compute on their hosts: of what is within a thirtieth of the best, the answer is what
 // a slow engine makes least slow, a builder's without a library where there is one.
-TEST(Search, ResolvesWhatIsAlikeByASlowEngine) {
+TEST(Search, ASlowEngineDecidesBetweenPlansThatAreAlike) {
   const cluster::Cluster cluster = cluster::parse_resource_spec(
       "nodes: [{address: 10.0.0.1, cpus: [0], chief: true}, {address: 10.0.0.2, cpus: [0]}, "
       "{address: 10.0.0.3, cpus: [0]}]",

@@ -19,7 +19,7 @@ std::vector<std::int64_t> balanced_parts(
     program::Program program,
     const std::function<sim::CostModel(const program::Program&)>& costs_of);
 
-// Such shares in the order of a strategy's replicas on the cluster.
+// `parts` of balanced_parts() in the order of a strategy's replicas on the cluster.
 std::vector<std::int64_t> by_replica(const std::vector<std::int64_t>& parts,
                                      const program::Program& program,
                                      const cluster::Cluster& cluster);

@@ -106,10 +106,9 @@ class Climber {
 
 }  // namespace
 
-ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
-                  const std::function<std::vector<double>(const Point&)>& exposed,
-                  const Point& start, const Walk& walk, std::mt19937_64& random, const Stop& stop) {
-  Climber climber(space, neighbourhood, cost, start, stop);
+ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Guide& guide,
+                  const Point& start, const Walk& walk, std::mt19937_64& random) {
+  Climber climber(space, neighbourhood, guide.cost, start, guide.stop);
   for (std::uint32_t round = 0; round < walk.rounds && !climber.stopped(); ++round) {
     bool better = climber.improve_slices();
     for (const auto& variables : neighbourhood.classes()) {
@@ -120,7 +119,7 @@ ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const 
     if (!better) break;
   }
   std::vector<double> weights(start.choices.size());
-  if (exposed) weights = exposed(climber.best().point);
+  if (guide.exposed) weights = guide.exposed(climber.best().point);
   std::vector<std::uint32_t> order(weights.size());
   std::iota(order.begin(), order.end(), 0U);
   std::stable_sort(order.begin(), order.end(),

@@ -18,6 +18,14 @@ using Cost = std::function<std::optional<double>(const Point&)>;
 // True: stop where you are.
 using Stop = std::function<bool()>;
 
+// What a climb goes by.
+struct Guide {
+  Cost cost;
+  // Weighs the variables at a point, the most exposed first; empty: evenly.
+  std::function<std::vector<double>(const Point&)> exposed = {};
+  Stop stop = {};
+};
+
 struct Walk {
   std::uint32_t rounds = 3;      // over all classes, at most
   std::uint32_t variables = 16;  // tried one by one, the most exposed first
@@ -30,12 +38,10 @@ struct ClimbResult {
   double cost = 0;
 };
 
-// From `start`, whose cost must exist. `exposed` weighs the variables at a point (empty: evenly).
-// The same arguments reach the same point, unless `stop` says so first; the best point is kept.
-ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Cost& cost,
-                  const std::function<std::vector<double>(const Point&)>& exposed,
-                  const Point& start, const Walk& walk, std::mt19937_64& random,
-                  const Stop& stop = {});
+// The best point that is met from `start`, whose cost must exist. Deterministic, unless the guide's
+// `stop` ends it.
+ClimbResult climb(const Space& space, const Neighbourhood& neighbourhood, const Guide& guide,
+                  const Point& start, const Walk& walk, std::mt19937_64& random);
 
 // How many points the options of all variables and the slice sizes make; nothing above `most`.
 std::optional<std::uint64_t> count_points(const Space& space, const Neighbourhood& neighbourhood,

@@ -52,7 +52,7 @@ class Judge {
   // Fixes the strategy's priorities, as planning does. Nothing where the passes refuse it, with
   // their reason in `why_not`.
   //
-  // What takes more than `hopeless` is simulated no further than shows it; 0: in full.
+  // The simulation ends as soon as it shows that a step takes more than `hopeless`; 0: in full.
   std::optional<Judgement> operator()(const strategy::Strategy& strategy, std::string& why_not,
                                       Seconds hopeless = {}) const;
 

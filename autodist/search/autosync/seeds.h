@@ -17,8 +17,8 @@ inline constexpr char kRecommended[] = "AllReduce:algorithm=sufficient_factors";
 // ring where `allowed` has no library; and kRecommended.
 std::vector<std::string> seeds(const Allowed& allowed = {});
 
-// The first seed's that the passes accept: for those who want to know the ranks and what their
-// devices take. Throws Error(kInfeasible) where there is none.
+// The Program of the first seed that the passes accept, which tells the ranks, and with costs what
+// their devices take. Throws Error(kInfeasible) where there is none.
 program::Program seed_program(const Judge& judge, const ir::Graph& graph,
                               const cluster::Cluster& cluster);
 

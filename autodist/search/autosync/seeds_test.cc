@@ -21,7 +21,7 @@ std::size_t groups_of(const strategy::Strategy& strategy) {
 }
 
 // Captured where a layer takes many cycles, on devices on which all of them take less than one.
-TEST(Seeds, GoByTheTimesOfTheDevices) {
+TEST(Seeds, BuildersGroupGradientsByTheTimesOfTheClustersDevices) {
   const auto graph = layers({300, 300, 300}, 5e-3);
   const cluster::Cluster cluster = cluster::parse_resource_spec(
       "nodes: [{address: 10.0.0.1, gpus: [0], chief: true, devices: {kind: fast, tflops: 100, "
@@ -49,7 +49,7 @@ TEST(Seeds, GoByTheTimesOfTheDevices) {
 
 // What other systems sum by a library goes round a ring where a job has no library, as an encrypted
 // one, and is left out where there is neither.
-TEST(Seeds, PassOnWhatSystemsSumByALibrary) {
+TEST(Seeds, LibraryAllReducesBecomeRingsWhereAJobHasNoLibrary) {
   using strategy::AllReduceAlgorithm;
   const auto has = [](const std::vector<std::string>& all, const std::string& name) {
     return std::find(all.begin(), all.end(), name) != all.end();

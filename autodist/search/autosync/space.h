@@ -69,7 +69,8 @@ class Space {
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }
   [[nodiscard]] const Allowed& allowed() const { return allowed_; }
-  // Those of cluster::servers_of, one per node: CPUs beyond a node's first are the same rank's.
+  // The servers of cluster::servers_of, one per node: CPUs beyond a node's first are the same
+  // rank's.
   [[nodiscard]] const std::vector<std::string>& servers() const { return servers_; }
   // Payload that a server's card carries, bytes/s.
   [[nodiscard]] double rate(std::uint32_t server) const { return rates_[server]; }

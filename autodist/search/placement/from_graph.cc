@@ -42,7 +42,7 @@ class Colocation {
       binds[i] = kind == ir::StorageKind::kVariable || kind == ir::StorageKind::kBuffer ||
                  history.overwritten(ir::StorageId(i));
     }
-    // Nor do sparse tensors travel, or the memory around a view, which as_strided may read.
+    // Sparse tensors do not travel, or the memory around a view, which as_strided may read.
     for (const ir::Value& value : graph.values) {
       const bool sparse = value.type.layout == ir::Layout::kSparseCoo;
       if (sparse) binds[value.storage.value] = true;

@@ -68,7 +68,7 @@ TEST(PlacetoSimulator, MemoryPeaksAreTheGoldenOnes) {
   }
 }
 
-TEST(Orders, AreTheGoldenOnes) {
+TEST(Orders, TopologicalOrdersAreTheRecordedOnes) {
   std::mt19937_64 random(1);
   for (const Json& one : golden_cases()) {
     const TaskGraph graph = graph_of(one);

@@ -22,7 +22,7 @@ struct ProcessorProblem {
   ProcessorProblem(const TaskGraph& graph, std::size_t processors);
 
   [[nodiscard]] std::size_t size() const { return time.size(); }
-  // The same with all arcs turned around (and the order reversed).
+  // This problem with all arcs turned around, and so the order of its tasks reversed.
   [[nodiscard]] ProcessorProblem reversed() const;
 
   std::size_t processors;

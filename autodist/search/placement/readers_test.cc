@@ -89,7 +89,7 @@ TEST(Readers, DamagedGzipIsRefused) {
   EXPECT_THROW(gunzip(std::string("\x1f\x8b\x08\x00 damaged", 12), "file"), Error);
 }
 
-TEST(Generators, EveryFamilyMakesGraphsOfASizeThatItsSeedTellsApart) {
+TEST(Generators, EveryFamilyMakesLargeGraphsThatDifferBySeed) {
   for (const std::string& family : families()) {
     for (std::uint64_t seed = 0; seed < 32; ++seed) {
       const TaskGraph graph = generate(family, seed);

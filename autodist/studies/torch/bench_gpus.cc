@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "autodist/comm/c10d/nccl.h"
 #include "autodist/exec/device/copy_rates.h"
 #include "autodist/studies/torch/bench.h"
 
@@ -13,7 +14,8 @@ namespace autodist::studies {
 
 int bench_gpus(app::Console& console) {
   constexpr Bytes kSize{64LL << 20};
-  nlohmann::ordered_json json{{"gpus", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json{{"nccl", comm::has_nccl()},
+                              {"gpus", nlohmann::ordered_json::array()}};
   const auto count = static_cast<std::size_t>(torch::cuda::device_count());
   for (std::size_t i = 0; i < count; ++i) {
     const exec::CopyRates rates = exec::measure_copies(fmt::format("cuda:{}", i), kSize);

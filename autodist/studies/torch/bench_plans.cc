@@ -148,13 +148,13 @@ class Contest {
   }
 
   // The searched one and every builder, with what the search's judge says of them.
-  void add_plans(const std::optional<comm::LibraryFigures>& library) {
-    planning::SearchRequest request;
-    request.options.budget = search::parse_budget(arguments_.budget);
-    request.calibration = sim::read_calibration(job_.specification());
-    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
+  void add_plans(const job::MeasuredLibrary& library) {
+    SearchSettings settings;
+    settings.budget = arguments_.budget;
+    planning::SearchRequest request =
+        planning::search_request(settings, job_.specification(), library.is_there);
+    planning::add_library(library.figures, job_.size(), job_.cluster(), request.calibration);
     request.links = subject_.links();
-    request.library = comm::has_gloo();
     const planning::SearchedPlan plan =
         planning::search_plan(subject_.graph(), job_.cluster(), request);
     found_ = plan.name;
