@@ -1,5 +1,6 @@
 #include "autodist/exec/job_queue.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +71,7 @@ TEST(JobQueue, ARunIsNotWaitedForWhereTheQueueIsStopped) {
                       signal, kLong, 0, {}, [] {}, kLate);
                 },
                 ErrorCode::kPeersLost),
-            std::string(kLate) + " It has ended.");
+            fmt::format("{} It has ended.", kLate));
 }
 
 TEST(JobQueue, ARunThatWaitsIsToldWhenTheQueueStops) {
