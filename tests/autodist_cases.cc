@@ -255,43 +255,9 @@ TrainingStep c0_step() {
   return step;
 }
 
-template <typename Optimizer, typename Options>
-std::function<Update()> plain(Options options) {
-  return [options]() -> Update {
-    auto optimizer = std::make_shared<std::unique_ptr<Optimizer>>();
-    return [=](std::vector<torch::Tensor>& parameters, int) {
-      if (!*optimizer) *optimizer = std::make_unique<Optimizer>(parameters, options);
-      (*optimizer)->step();
-    };
-  };
+std::function<Update()> plain_sgd(const torch::optim::SGDOptions& options) {
+  return [options] { return updated_by<torch::optim::SGD>(options); };
 }
-
-// torch.optim.SparseAdam, which libtorch has in Python alone: the moments of rows that a gradient
-// does not name stand still, and eps is added before the correction of the second moment's bias.
-class SparseAdam {
- public:
-  SparseAdam(const torch::Tensor& table, double lr)
-      : mean_(torch::zeros_like(table)), square_(torch::zeros_like(table)), lr_(lr) {}
-
-  void step(torch::Tensor& table) {
-    const torch::NoGradGuard no_grad;
-    ++steps_;
-    const torch::Tensor gradient = table.grad().coalesce();
-    const torch::Tensor rows = gradient.indices()[0];
-    const torch::Tensor values = gradient.values();
-    const torch::Tensor mean = mean_.index_select(0, rows) * 0.9 + values * 0.1;
-    const torch::Tensor square = square_.index_select(0, rows) * 0.999 + values * values * 0.001;
-    mean_.index_copy_(0, rows, mean);
-    square_.index_copy_(0, rows, square);
-    const double size = lr_ * std::sqrt(1 - std::pow(0.999, steps_)) / (1 - std::pow(0.9, steps_));
-    table.index_add_(0, rows, -size * mean / (square.sqrt() + 1e-8));
-  }
-
- private:
-  torch::Tensor mean_, square_;
-  double lr_;
-  int steps_ = 0;
-};
 
 // On rows where the gradient is sparse, torch.optim.Adam elsewhere.
 Update adam_of_both_kinds(double lr) {
@@ -307,7 +273,9 @@ Update adam_of_both_kinds(double lr) {
         dense.push_back(parameters[i]);
         continue;
       }
-      state->tables.try_emplace(i, parameters[i], lr).first->second.step(parameters[i]);
+      const torch::Tensor gradient = parameters[i].grad().coalesce();
+      SparseAdam& table = state->tables.try_emplace(i, parameters[i], lr).first->second;
+      table.step(parameters[i], gradient.indices()[0], gradient.values());
     }
     if (!state->rest) {
       state->rest = std::make_unique<torch::optim::Adam>(dense, torch::optim::AdamOptions(lr));
@@ -326,10 +294,9 @@ Batch c0_samples(std::uint32_t seed) {
 std::uint32_t c0_seed(const cluster::Place& place) { return place.node == 0 ? 123 : 456; }
 
 const std::vector<AutoDistCase>& autodist_cases() {
-  using torch::optim::SGD;
   using torch::optim::SGDOptions;
-  static const auto sgd = plain<SGD>(SGDOptions(0.02));
-  static const auto momentum = plain<SGD>(SGDOptions(0.01).momentum(0.9));
+  static const auto sgd = plain_sgd(SGDOptions(0.02));
+  static const auto momentum = plain_sgd(SGDOptions(0.01).momentum(0.9));
   static const std::vector<AutoDistCase> cases{
       {"c0",
        "sgd:lr=0.01",
@@ -338,7 +305,7 @@ const std::vector<AutoDistCase>& autodist_cases() {
        [](int, std::uint32_t rank, const Places& ranks) {
          return c0_samples(c0_seed(ranks.at(rank)));
        },
-       plain<SGD>(SGDOptions(0.01)),
+       plain_sgd(SGDOptions(0.01)),
        {}},
       {"c1", "sgd:lr=0.02", 5, [] { return images_step<PoolingCnn>("c1"); }, images_from_the_whole,
        sgd, images(7, 10)},
@@ -361,12 +328,19 @@ const std::vector<AutoDistCase>& autodist_cases() {
   return cases;
 }
 
+double distance(const Parameters& a, const Parameters& b) {
+  double squares = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    squares += (a[i] - b[i]).pow(2).sum().item<double>();
+  }
+  return std::sqrt(squares);
+}
+
 PlainResult train_whole(const AutoDistCase& subject, const Places& ranks, int steps) {
   const TrainingStep step = subject.make();
   PlainResult result;
   result.before = copies_of(step);
-  std::vector<torch::Tensor> parameters;
-  for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
+  Parameters parameters = tensors_of(step);
   const Update update = subject.plain_update();
   for (int i = 0; i < steps; ++i) {
     std::vector<Batch> parts;

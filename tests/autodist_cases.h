@@ -42,6 +42,9 @@ struct PlainResult {
   std::vector<torch::Tensor> outputs;  // of held_out, after
 };
 
+// The Euclidean distance of all parameters together.
+double distance(const Parameters& a, const Parameters& b);
+
 // `steps` steps on the rows of all ranks together.
 PlainResult train_whole(const AutoDistCase& subject, const Places& ranks, int steps);
 

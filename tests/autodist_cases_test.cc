@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <set>
 
 #include "autodist/base/file.h"
@@ -60,15 +59,6 @@ const std::vector<Strategy>& strategies() {
       {"AllReduceSufficientFactors", "AllReduce:algorithm=sufficient_factors"},
   };
   return all;
-}
-
-// The Euclidean distance of all parameters together.
-double distance(const Parameters& a, const Parameters& b) {
-  double squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]).pow(2).sum().item<double>();
-  }
-  return std::sqrt(squares);
 }
 
 struct Trained {

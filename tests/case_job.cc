@@ -5,7 +5,6 @@
 //
 // Prints "c3 ranks 2 moved 0.12 difference 3e-16": lengths, of all parameters together.
 
-#include <cmath>
 #include <cstdio>
 
 #include "autodist/app/torch/session.h"
@@ -16,14 +15,6 @@ namespace autodist {
 namespace {
 
 using namespace testing_jobs;
-
-double distance(const Parameters& a, const Parameters& b) {
-  double squares = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    squares += (a[i] - b[i]).pow(2).sum().item<double>();
-  }
-  return std::sqrt(squares);
-}
 
 const AutoDistCase& case_named(const std::string& name) {
   for (const AutoDistCase& each : autodist_cases()) {

@@ -6,19 +6,16 @@
 import json
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
 
-SECONDS = 200
+from running import run
+
 STEPS = 1500  # longer than its faults take to come, on a fast machine, too
 
 
 def chaos(autodist, folder, *words, code=0):
-    command = [autodist, "chaos", "--log", folder / "faults.jsonl", *words]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=SECONDS, cwd=folder)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return done
+    return run([autodist, "chaos", "--log", folder / "faults.jsonl", *words], code, cwd=folder)
 
 
 def train(*more, ranks=3):
@@ -39,8 +36,7 @@ def killed_again_and_again(autodist, folder):
                      done.stderr)
     assert told and int(told[1]) == sum(each["steps_again"] for each in faults), (done.stderr, faults)
     (folder / "clean").mkdir()
-    clean = subprocess.run([autodist, *(str(word) for word in train("--json"))], capture_output=True, text=True,
-                           timeout=SECONDS, cwd=folder / "clean", check=True)
+    clean = run([autodist, *train("--json")], cwd=folder / "clean")
     assert json.loads(done.stdout)["loss"] == json.loads(clean.stdout)["loss"], (done.stdout, clean.stdout)
     print("killed three times, with the loss of a job that nobody harmed:", done.stderr.strip().splitlines()[-1])
 

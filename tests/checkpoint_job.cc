@@ -33,13 +33,8 @@ int run(const std::string& cluster, const std::string& builder, bool save,
   if (save) session.save(own);
   session.finish();
   if (save || !session.is_chief()) return 0;
-  const Parameters plain = train_plain(kModel, session.size(), kBatch, sgd_of(kModel));
-  const Parameters ours = copies_of(step);
-  double largest = 0;
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    largest = std::max(largest, (ours[i] - plain[i]).abs().max().item<double>());
-  }
-  std::printf("steps %d difference %.3g\n", end, largest);
+  std::printf("steps %d difference %.3g\n", end,
+              largest_difference(copies_of(step), trained_by_sgd(kModel, session.size())));
   return 0;
 }
 

@@ -12,24 +12,6 @@ namespace {
 
 using namespace testing_jobs;
 
-Parameters train(const std::string& model, const std::string& builder, std::uint32_t ranks) {
-  std::vector<TrainingStep> steps;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    steps.push_back(make_step(model, kBatch / ranks));
-  }
-  return run_job(steps, builder, optimizer_of(model), kSteps, [&](int step, std::uint32_t rank) {
-    return rows_of(batch_at(model, step), rank, ranks);
-  });
-}
-
-double largest_difference(const Parameters& a, const Parameters& b) {
-  double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
-  }
-  return largest;
-}
-
 // A cast by libtorch; with error feedback what it lost is added the next time.
 struct Cast {
   torch::ScalarType type;
@@ -73,12 +55,12 @@ TEST_P(Casts, EqualLibtorchsOwn) {
     }
     const std::string model = "digits";
     const Parameters plain = train_plain(model, ranks, kBatch, sgd_of(model), &lossy);
-    const Parameters ours = train(model, each.builder, ranks);
+    const Parameters ours = run_job({model, each.builder, ranks});
     // A gradient that lies between two values may be rounded the other way.
     EXPECT_LT(largest_difference(ours, plain), 3e-5) << ranks << " ranks";
-    const Parameters exact = train_plain(model, ranks, kBatch, sgd_of(model));
-    EXPECT_GT(largest_difference(ours, exact), 1e-9) << "nothing was compressed";
-    EXPECT_EQ(largest_difference(ours, train(model, each.builder, ranks)), 0) << "two runs differ";
+    EXPECT_GT(largest_difference(ours, trained_by_sgd(model, ranks)), 1e-9)
+        << "nothing was compressed";
+    expect_equal(run_job({model, each.builder, ranks}), ours, "again");
   }
 }
 
@@ -95,18 +77,15 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(TopK, DensityOneIsTheUncompressedTraining) {
   for (const char* builder :
        {"AllReduce:compressor=topk,density=1", "PartitionedPS:compressor=topk,density=1"}) {
-    EXPECT_LT(largest_difference(train("digits", builder, 2),
-                                 train_plain("digits", 2, kBatch, sgd_of("digits"))),
-              1e-9)
-        << builder;
+    expect_close(run_job({"digits", builder}), trained_by_sgd("digits", 2), builder);
   }
 }
 
 TEST(TopK, TwoRunsAreEqualAndUnlikeTheUncompressedOne) {
-  const std::string builder = "AllReduce:compressor=topk,density=0.05";
-  const Parameters once = train("digits", builder, 3);
-  EXPECT_EQ(largest_difference(once, train("digits", builder, 3)), 0);
-  EXPECT_GT(largest_difference(once, train_plain("digits", 3, kBatch, sgd_of("digits"))), 1e-6);
+  const SmallJob job{"digits", "AllReduce:compressor=topk,density=0.05", 3};
+  const Parameters once = run_job(job);
+  expect_equal(run_job(job), once, "again");
+  EXPECT_GT(largest_difference(once, trained_by_sgd("digits", 3)), 1e-6);
 }
 
 // A linear loss has the same gradient g at every step: after n steps of SGD the parameters have

@@ -14,7 +14,7 @@
 
 #include "autodist/base/clock.h"
 #include "autodist/capture/bindings.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/testing/small_steps.h"
 
@@ -64,7 +64,7 @@ Outcome train(std::int64_t steps, comm::InProcessHub& hub) {
   const auto graph = testing::two_layers(ir::default_rule(ir::Rule::kAdam));
   testing::Plan plan;
   plan.ranks = kRanks;
-  plan.owner = [](std::uint32_t slice) { return slice % kRanks; };
+  plan.owner = testing::spread_over(kRanks);
   const auto program = testing::program_of(graph, plan);
   Outcome outcome;
   std::vector<std::thread> ranks;

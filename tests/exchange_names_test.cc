@@ -5,17 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <regex>
 #include <string>
 #include <vector>
 
+#include "tests/sources.h"
+
 namespace {
-
-namespace fs = std::filesystem;
-
-const fs::path kAutodist = fs::path(AUTODIST_SOURCE_DIR) / "autodist";
 
 struct Rule {
   const char* what;
@@ -38,11 +34,13 @@ const std::vector<Rule>& rules() {
       {"the form of a message, which stands for what a contribution is",
        std::regex("program::Layout\\b|\\bLayout::k(Nothing|Elements|Rows|Matrices)\\b"
                   "|\\b(contribution|result)_form\\("),
-       {"program/", "passes/", "exec/"},
+       {"program/", "exec/"},
        20},
-      // Symmetry compares all that the protocol knows of two slices.
+      // Symmetry compares all that the protocol knows of two slices. Whether there is a lag at all
+      // is the same question.
       {"whether contributions are applied one by one, which stands for an order",
-       std::regex("(\\.|->)synchronous\\b"),
+       std::regex("(\\.|->)synchronous\\b"
+                  "|!(program::)?lag_of\\(|\\blag_of\\(.*\\)\\.has_value\\("),
        {"protocol/", "sim/symmetry.cc"},
        5},
   };
@@ -54,21 +52,12 @@ bool may(const Rule& rule, const std::string& file) {
                      [&](const std::string& begin) { return file.rfind(begin, 0) == 0; });
 }
 
-// Tests make Programs by hand.
-bool is_test(const std::string& file) {
-  static const std::regex kTest("(.*/)?(.*_test\\.cc|testing/.*)");
-  return std::regex_match(file, kTest);
-}
-
 TEST(ExchangeNames, StandOnlyWhereExchangesAreMadeAndPerformed) {
   std::vector<int> named(rules().size());
-  for (const auto& entry : fs::recursive_directory_iterator(kAutodist)) {
-    const std::string extension = entry.path().extension();
-    const std::string file = fs::relative(entry.path(), kAutodist);
-    if ((extension != ".h" && extension != ".cc") || is_test(file)) continue;
-    std::ifstream in(entry.path());
+  for (const auto& [file, lines] : autodist::testing_jobs::sources()) {
+    if (autodist::testing_jobs::is_for_tests(file)) continue;  // they make Programs by hand
     int number = 0;
-    for (std::string line; std::getline(in, line);) {
+    for (const std::string& line : lines) {
       ++number;
       for (std::size_t i = 0; i < rules().size(); ++i) {
         const Rule& rule = rules()[i];

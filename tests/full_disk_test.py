@@ -11,7 +11,8 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-import time
+
+from running import SECONDS, run, wait_until
 
 DISK = 4 << 20
 INSIDE = "AUTODIST_FULL_DISK_TEST"
@@ -28,12 +29,6 @@ def fill(disk):
             except OSError:
                 pass
     return ballast
-
-
-def run(arguments, code, **keywords):
-    done = subprocess.run([str(each) for each in arguments], capture_output=True, text=True, timeout=200, **keywords)
-    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
-    return done
 
 
 def complaints(text, part):
@@ -59,12 +54,11 @@ def training_goes_on(autodist, disk):
             continue
         assert "No space left on device" in line and "the training goes on" in line, line
         # Nothing stays of it; the next one may be tried at this moment.
-        end = time.monotonic() + 10
-        while [each.name for each in (disk / "model").iterdir()] != [".lock"]:
-            assert time.monotonic() < end, list((disk / "model").iterdir())
+        wait_until(lambda: [each.name for each in (disk / "model").iterdir()] == [".lock"], every=0,
+                   said=lambda: list((disk / "model").iterdir()))
         ballast.unlink()
     out = process.stdout.read()
-    assert process.wait(timeout=200) == 0, (process.returncode, said, out)
+    assert process.wait(timeout=SECONDS) == 0, (process.returncode, said, out)
     assert ballast.exists() is False, said
     assert (disk / "model" / "step-3000" / "manifest.json").exists(), list((disk / "model").iterdir())
     assert not (disk / "model" / ".lock").exists()

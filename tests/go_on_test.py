@@ -13,19 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from ports import free_port
 from ranks import children_of, rank_of
-
-SECONDS = 200
-
-
-def run(arguments, code, **keywords):
-    done = subprocess.run([str(each) for each in arguments], capture_output=True, text=True, timeout=SECONDS,
-                          **keywords)
-    assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
-    return done
+from running import SECONDS, run, wait_until
 
 
 def a_lost_rank(autodist, folder):
@@ -33,10 +24,8 @@ def a_lost_rank(autodist, folder):
     command = [autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--steps", "1000000",
                "--checkpoint-every", "20", "--save", str(saved), "--restarts", "0"]
     chief = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + SECONDS
-    while not list(saved.glob("step-*/manifest.json")):
-        assert chief.poll() is None and time.monotonic() < end, chief.communicate()
-        time.sleep(0.1)
+    wait_until(lambda: list(saved.glob("step-*/manifest.json")) or chief.poll() is not None)
+    assert chief.poll() is None, chief.communicate()
     second = run(command, 6)
     assert "another job writes its checkpoints there (process " in second.stderr, second.stderr
     assert len(second.stderr.splitlines()) == 1, second.stderr
@@ -53,7 +42,7 @@ def a_lost_rank(autodist, folder):
     assert words[0] == "autodist" and words[-2:] == ["--resume", str(saved)], words
     steps = int(newest.rsplit("-", 1)[1]) + 3
     words[words.index("--steps") + 1] = str(steps)
-    run([autodist, *words[1:]], 0)
+    run([autodist, *words[1:]])
     assert (saved / f"step-{steps}").exists()
     print("after a lost rank:", line[-200:])
 
@@ -79,7 +68,7 @@ def another_optimizer(autodist, folder):
     """The one rank that has no state to begin with says why, and the other one knows it from there."""
     saved = folder / "momentum"
     words = [autodist, "train", "digits", "--cluster", "local:2", "--builder", "PS", "--no-history"]
-    run([*words, "--optimizer", "sgd:lr=0.1,momentum=0.9", "--steps", "3", "--save", saved], 0)
+    run([*words, "--optimizer", "sgd:lr=0.1,momentum=0.9", "--steps", "3", "--save", saved])
     said = run([*words, "--optimizer", "adam:lr=1e-3", "--steps", "6", "--resume", saved], 6).stderr
     why = "checkpoint: optimizer state 'conv1.weight.exp_avg' is missing among 8. Give the optimizer that wrote it"
     lines = [each for each in said.splitlines() if why in each]

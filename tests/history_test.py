@@ -11,9 +11,10 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import tempfile
+
+from running import run
 
 ENOUGH = 12  # measured plans from which a search learns
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -29,10 +30,8 @@ class History:
                             if name not in PLACES and not name.startswith(("AUTODIST_", "OMPI_", "SLURM_"))}
         self.environment.update(AUTODIST_HISTORY=str(self.kept), OMP_NUM_THREADS="1")
 
-    def run(self, *words, exit_code=0):
-        done = subprocess.run([self.autodist, *map(str, words)], env=self.environment, cwd=self.folder,
-                              capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == exit_code, (words, done.returncode, done.stdout, done.stderr)
+    def run(self, *words):
+        done = run([self.autodist, *words], env=self.environment, cwd=self.folder)
         return done.stdout + done.stderr
 
     def measured(self):

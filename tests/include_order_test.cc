@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "tests/sources.h"
+
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kSource = AUTODIST_SOURCE_DIR;
+using autodist::testing_jobs::is_for_tests;
+using autodist::testing_jobs::Source;
+using autodist::testing_jobs::sources;
 
 struct Layers {
   std::map<std::string, std::set<std::string>> below;
@@ -35,7 +38,7 @@ Layers read_layers() {
   static const std::regex kOnly("^only ([a-z0-9_/]+) -> ([a-z0-9_/]+):(.*)$");
   static const std::regex kTorch("^torch in headers:(.*)$");
   Layers layers;
-  std::ifstream in(kSource / "layers.txt");
+  std::ifstream in(AUTODIST_SOURCE_DIR "/layers.txt");
   for (std::string line; std::getline(in, line);) {
     std::smatch match;
     if (line.empty() || line[0] == '#') continue;
@@ -67,21 +70,19 @@ struct Include {
   std::string target;
 };
 
-std::vector<Include> all_includes() {
-  static const std::regex kInclude("^\\s*#\\s*include\\s+[<\"]([^>\"]+)[>\"].*$");
-  std::vector<Include> includes;
-  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
-    const std::string extension = entry.path().extension();
-    if (extension != ".h" && extension != ".cc") continue;
-    std::ifstream in(entry.path());
-    for (std::string line; std::getline(in, line);) {
-      std::smatch match;
-      if (std::regex_match(line, match, kInclude)) {
-        includes.push_back({fs::relative(entry.path(), kSource / "autodist"), match[1]});
+const std::vector<Include>& all_includes() {
+  static const std::vector<Include> all = [] {
+    const std::regex include("^\\s*#\\s*include\\s+[<\"]([^>\"]+)[>\"].*$");
+    std::vector<Include> found;
+    for (const Source& source : sources()) {
+      for (const std::string& line : source.lines) {
+        std::smatch match;
+        if (std::regex_match(line, match, include)) found.push_back({source.path, match[1]});
       }
     }
-  }
-  return includes;
+    return found;
+  }();
+  return all;
 }
 
 TEST(IncludeOrder, EveryFileBelongsToADeclaredLayer) {
@@ -118,12 +119,12 @@ TEST(IncludeOrder, NobodyIncludesUpwards) {
 TEST(IncludeOrder, PrivateHeadersStayInTheirRoom) {
   const Layers layers = read_layers();
   std::set<std::string> private_headers;
-  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
-    if (entry.path().extension() != ".h") continue;
-    std::ifstream in(entry.path());
-    const std::string text{std::istreambuf_iterator<char>(in), {}};
-    if (text.substr(0, text.find("#pragma once")).find("Private to") == std::string::npos) continue;
-    private_headers.insert(fs::relative(entry.path(), kSource / "autodist"));
+  for (const Source& source : sources()) {
+    if (fs::path(source.path).extension() != ".h") continue;
+    for (const std::string& line : source.lines) {
+      if (line == "#pragma once") break;
+      if (line.find("Private to") != std::string::npos) private_headers.insert(source.path);
+    }
   }
   EXPECT_FALSE(private_headers.empty());
   for (const Include& include : all_includes()) {
@@ -136,12 +137,9 @@ TEST(IncludeOrder, PrivateHeadersStayInTheirRoom) {
 }
 
 TEST(IncludeOrder, TestsAloneIncludeWhatIsForTests) {
-  static const std::regex kForTests("(^|.*/)testing/.*|.*_test\\.cc");
   for (const Include& include : all_includes()) {
-    const bool for_tests =
-        include.target.rfind("autodist/", 0) == 0 && std::regex_match(include.target, kForTests);
-    if (!for_tests) continue;
-    EXPECT_TRUE(std::regex_match(include.file, kForTests))
+    if (include.target.rfind("autodist/", 0) != 0 || !is_for_tests(include.target)) continue;
+    EXPECT_TRUE(is_for_tests(include.file))
         << "autodist/" << include.file << " includes " << include.target;
   }
 }
@@ -189,16 +187,11 @@ TEST(IncludeOrder, LibrariesNeitherPrintNorExitNorReadTheEnvironment) {
   // It gives a child process an environment, before another program takes the child's place.
   const std::string launcher = "job/launch.cc";
   int read = 0;
-  for (const auto& entry : fs::recursive_directory_iterator(kSource / "autodist")) {
-    const std::string path = fs::relative(entry.path(), kSource / "autodist");
-    const std::string extension = entry.path().extension();
-    const bool app = path.rfind("app/", 0) == 0;
-    const bool test = path.find("_test.cc") != std::string::npos;
-    if ((extension != ".h" && extension != ".cc") || app || test) continue;
+  for (const auto& [path, lines] : sources()) {
+    if (path.rfind("app/", 0) == 0 || path.find("_test.cc") != std::string::npos) continue;
     ++read;
-    std::ifstream in(entry.path());
     int number = 0;
-    for (std::string line; std::getline(in, line);) {
+    for (const std::string& line : lines) {
       ++number;
       const std::string code = line.substr(0, line.find("//"));
       EXPECT_FALSE(std::regex_search(code, kForbidden)) << path << ":" << number << ": " << line;

@@ -10,8 +10,8 @@ import subprocess
 import time
 
 from ranks import children_of, rank_of, standby_of
+from running import SECONDS, wait_until
 
-SECONDS = 200
 STEPS = 300  # seconds' worth: a loaded machine may be late to kill
 
 
@@ -101,3 +101,9 @@ def processes_with(variable):
             if each.name.isdigit() and variable.encode() in (each / "environ").read_bytes().split(b"\0"):
                 found[int(each.name)] = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
     return found
+
+
+def wait_for_none_with(variable, seconds=20):
+    """An AssertionError where some of processes_with() still run then."""
+    wait_until(lambda: not processes_with(variable), seconds, every=0.05,
+               said=lambda: f"processes are left: {processes_with(variable)}")

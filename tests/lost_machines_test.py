@@ -14,12 +14,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 import launch_over_ssh as over_ssh
+from killed import state_of
+from running import SECONDS, run, wait_until
 
 STEPS = 400
-SECONDS = 200  # a loaded machine takes its time
 
 
 def goes_away(machine):
@@ -30,24 +30,19 @@ def goes_away(machine):
             os.kill(pid, signal.SIGKILL)
 
 
-def saved(folder, step):
-    return {each.name: each.read_bytes() for each in sorted((folder / f"step-{step}").glob("*.safetensors"))}
-
-
-def trained(autodist, machines, environment, place, cluster, *, lost, run=(), more=(), code=0):
+def trained(autodist, machines, environment, place, cluster, *, lost, under=(), more=(), code=0):
     """What a job says that loses a machine after some steps."""
     place.mkdir()
     log = place / "log.jsonl"
     train = [autodist, "train", "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", STEPS,
              "--optimizer", "adam:lr=1e-3", "--log", log, "--save", place / "saved", "--checkpoint-every", 20]
-    command = [*run, *train] if run else [*train, *more]
+    command = [*under, *train, *more]
     said_in = place / "stderr"
     with open(said_in, "w", encoding="utf-8") as said:
         job = subprocess.Popen(machines[0].inside(command), env=environment, cwd=place, stdout=said, stderr=said)
-    end = time.monotonic() + SECONDS
-    while not log.exists() or log.read_text().count("\n") < 50:
-        assert job.poll() is None and time.monotonic() < end, said_in.read_text()
-        time.sleep(0.01)
+    wait_until(lambda: job.poll() is not None or log.exists() and log.read_text().count("\n") >= 50,
+               said=said_in.read_text)
+    assert job.poll() is None, said_in.read_text()
     goes_away(lost)
     try:
         assert job.wait(timeout=SECONDS) == code, (job.returncode, said_in.read_text())
@@ -70,8 +65,7 @@ def a_spare_takes_its_place(autodist, machines, folder, environment):
              "--optimizer", "adam:lr=1e-3", "--save", folder / "clean"]
     over_ssh.run(chief.inside(clean), env=environment, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                  timeout=SECONDS)
-    files = saved(place / "saved", STEPS)
-    assert files and files == saved(folder / "clean", STEPS)
+    assert state_of(place / "saved", STEPS) == state_of(folder / "clean", STEPS)
     print(f"a spare: training again {again[1]} after the loss was noticed; the bytes of a job that lost nothing")
 
 
@@ -82,17 +76,13 @@ def a_name_that_is_gone(autodist, machines, folder, environment):
     cluster.write_text(over_ssh.cluster_file(cluster, machines[:2], 1).read_text().replace(
         machines[1].address, "nobody.invalid"))
     for command in (["train", "digits", "--cluster", cluster], ["run", "--cluster", cluster, "--", "true"]):
-        done = subprocess.run([str(word) for word in machines[0].inside([autodist, *command])], env=environment,
-                              cwd=folder, capture_output=True, text=True, timeout=SECONDS)
-        assert done.returncode == 3 and "node nobody.invalid: " in done.stderr, done
+        done = run(machines[0].inside([autodist, *command]), 3, env=environment, cwd=folder)
+        assert "node nobody.invalid: " in done.stderr, done
     spare = folder / "spare-without.yml"
     spare.write_text(f"nodes:\n- {{address: {machines[0].address}, chief: true}}\n"
                      f"- {{address: {machines[1].address}, spare: true}}\n")
-    done = subprocess.run([str(word) for word in machines[0].inside(
-        [autodist, "train", "digits", "--cluster", spare])], env=environment, cwd=folder, capture_output=True, text=True,
-        timeout=SECONDS)
-    assert done.returncode == 2 and f"node {machines[1].address} is another machine and names no ssh group" in \
-        done.stderr, done
+    done = run(machines[0].inside([autodist, "train", "digits", "--cluster", spare]), 2, env=environment, cwd=folder)
+    assert f"node {machines[1].address} is another machine and names no ssh group" in done.stderr, done
     print("a name that nobody knows is a machine that cannot be used; a spare is looked at beforehand")
 
 
@@ -103,18 +93,18 @@ def it_goes_on_with_fewer(autodist, machines, folder, environment):
     assert f"{machines[2].address} could not be used at 2 starts in a row: the job goes on without it, with 2 of 3 " \
            "ranks" in said, said
     again = re.search(r"training again .* from step (\d+)", said)
-    assert again and int(again[1]) >= 40 and saved(folder / "fewer" / "saved", STEPS), said
+    assert again and int(again[1]) >= 40 and state_of(folder / "fewer" / "saved", STEPS), said
     print("with 2 of 3 ranks it goes on from its checkpoint")
 
 
 def a_program_goes_on_with_fewer(autodist, machines, folder, environment):
     """Of `autodist run`, which starts the ranks itself; what they are is their own affair."""
     cluster = over_ssh.cluster_file(folder / "run.yml", machines[:2], 1)
-    run = [autodist, "run", "--cluster", cluster, "--restarts", 2, "--min-ranks", 1, "--logs", folder / "logs", "--"]
-    said = trained(autodist, machines, environment, folder / "run", cluster, lost=machines[1], run=run)
+    under = [autodist, "run", "--cluster", cluster, "--restarts", 2, "--min-ranks", 1, "--logs", folder / "logs", "--"]
+    said = trained(autodist, machines, environment, folder / "run", cluster, lost=machines[1], under=under)
     assert f"{machines[1].address} could not be used at 2 starts in a row: the job goes on without it, with 1 of 2 " \
            "ranks" in said, said
-    assert saved(folder / "run" / "saved", STEPS)
+    state_of(folder / "run" / "saved", STEPS)
     print("a program of one's own goes on with the rank that is left")
 
 
@@ -125,9 +115,8 @@ def without_leave_it_gives_up(autodist, machines, folder, environment):
     assert "given up: 2 starts in a row got no further" in said, said
     assert f"--min-ranks 1 lets the job go on without {machines[1].address}" in said, said
     assert "to go on from " in said, said
-    refused = subprocess.run([autodist, "train", "digits", "--cluster", "local:2", "--min-ranks", "3"],
-                             capture_output=True, text=True, timeout=SECONDS)
-    assert refused.returncode == 2 and "--min-ranks 3: the job has 2 ranks" in refused.stderr, refused
+    refused = run([autodist, "train", "digits", "--cluster", "local:2", "--min-ranks", "3"], 2)
+    assert "--min-ranks 3: the job has 2 ranks" in refused.stderr, refused
     print("where all ranks are wanted it gives up, and says what would let it go on")
 
 
@@ -136,15 +125,10 @@ def chaos_reaches_every_machine(autodist, machines, folder, environment):
     command = [autodist, "chaos", "--kill-every", 0.6, "--halt", "--faults", 3, "--log", folder / "faults.jsonl", "--",
                "train", "digits", "--cluster", cluster, "--builder", "PS", "--batch", "64", "--steps", 4 * STEPS,
                "--silence-timeout", 6, "--save", folder / "chaos", "--checkpoint-every", 20]
-    done = subprocess.run([str(word) for word in machines[0].inside(command)], env=environment, cwd=folder,
-                          capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done
+    done = run(machines[0].inside(command), env=environment, cwd=folder)
     faults = (folder / "faults.jsonl").read_text()
     assert faults.count("fault") == 3 and f"rank 1 (on {machines[1].address}) is halted" in faults, (faults, done.stderr)
-    end = time.monotonic() + 20  # what was halted, too
-    while any(b"digits" in over_ssh.command_of(pid) for pid in over_ssh.processes_in(machines[1])):
-        assert time.monotonic() < end, over_ssh.processes_in(machines[1])
-        time.sleep(0.1)
+    wait_until(lambda: not over_ssh.ranks_in(machines[1]), every=0.1)  # what was halted, too
     print("chaos kills and halts ranks of other machines, too:", done.stderr.strip().splitlines()[-1])
 
 

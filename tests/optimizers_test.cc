@@ -1,5 +1,6 @@
 // Every optimizer, on every way of synchronising, against libtorch's own or its formula.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +11,6 @@
 
 #include "autodist/base/error.h"
 #include "tests/library_collectives.h"
-#include "tests/reference.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
@@ -18,28 +18,17 @@ namespace {
 
 using namespace testing_jobs;
 
-constexpr double kTolerance = 1e-9;  // relative, float64
-
 struct OptimizerCase {
   std::string name;
   std::string text;  // as --optimizer takes it
   std::function<Update()> reference;
 };
 
-// libtorch's optimizer, made when the parameters are known; `edit` changes gradients (clipping) or
-// the learning rate before its step.
 template <typename Optimizer, typename Options>
 std::function<Update()> torch_optimizer(
     Options options,
     std::function<void(std::vector<torch::Tensor>&, Optimizer&, int)> edit = nullptr) {
-  return [=] {
-    auto optimizer = std::make_shared<std::unique_ptr<Optimizer>>();
-    return [=](std::vector<torch::Tensor>& parameters, int step) {
-      if (!*optimizer) *optimizer = std::make_unique<Optimizer>(parameters, options);
-      if (edit) edit(parameters, **optimizer, step);
-      (*optimizer)->step();
-    };
-  };
+  return [=] { return updated_by<Optimizer>(options, edit); };
 }
 
 // State per parameter, for the rules that libtorch lacks.
@@ -139,6 +128,33 @@ Update nadam(double lr, bool as_published = false) {
   };
 }
 
+// Liu et al., ICLR 2020, algorithm 2.
+Update radam(double lr) {
+  auto state = std::make_shared<Moments>();
+  return [=](std::vector<torch::Tensor>& parameters, int step) {
+    const torch::NoGradGuard no_grad;
+    state->prepare(parameters);
+    const double t = step + 1;
+    const double beta = std::pow(0.999, t);
+    const double most = 2 / (1 - 0.999) - 1;
+    const double length = most - 2 * t * beta / (1 - beta);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const torch::Tensor& g = parameters[i].grad();
+      torch::Tensor& mean = state->first[i];
+      torch::Tensor& square = state->second[i];
+      mean.mul_(0.9).add_(g, 0.1);
+      square.mul_(0.999).addcmul_(g, g, 0.001);
+      torch::Tensor update = mean / (1 - std::pow(0.9, t));
+      if (length > 5) {
+        const double rectifier =
+            std::sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length));
+        update = update * rectifier * std::sqrt(1 - beta) / (square.sqrt() + 1e-8);
+      }
+      parameters[i].sub_(update, lr);
+    }
+  };
+}
+
 // McMahan et al., KDD 2013, algorithm 1, with the learning-rate power of -1/2.
 Update ftrl(double lr, double l1, double l2) {
   auto state = std::make_shared<Moments>();  // z and n
@@ -200,6 +216,7 @@ std::vector<OptimizerCase> optimizer_cases() {
       {"adamax", "adamax:lr=0.01", [] { return adamax(0.01); }},
       {"nadam", "nadam:lr=0.01", [] { return nadam(0.01); }},
       {"nadam_as_published", "nadam:lr=0.01,as_published=1", [] { return nadam(0.01, true); }},
+      {"radam", "radam:lr=0.01", [] { return radam(0.01); }},
       {"rmsprop_momentum", "rmsprop:lr=0.001,momentum=0.9",
        torch_optimizer<RMSprop>(RMSpropOptions(0.001).momentum(0.9))},
       {"adam", "adam:lr=0.01", torch_optimizer<torch::optim::Adam>(AdamOptions(0.01))},
@@ -235,17 +252,8 @@ TEST(Optimizers, EqualTheirReferenceOnSlicesAndShards) {
       const Parameters plain = train_plain("digits", ranks, kBatch, each.reference());
       for (const char* builder : names) {
         if (testing_jobs::is_left_out(builder)) continue;
-        std::vector<TrainingStep> steps;
-        for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step("digits", 4));
-        const Parameters ours = run_job(steps, builder, each.text, kSteps,
-                                        [count = ranks](int step, std::uint32_t rank) {
-                                          return rows_of(batch_at("digits", step), rank, count);
-                                        });
-        for (std::size_t i = 0; i < ours.size(); ++i) {
-          EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
-              << each.name << " by " << builder << " on " << ranks << ", tensor " << i << ": "
-              << (ours[i] - plain[i]).abs().max().item<double>();
-        }
+        expect_close(run_job({"digits", builder, ranks, kBatch, 1, each.text}), plain,
+                     fmt::format("{} by {} on {}", each.name, builder, ranks));
       }
     }
   }
@@ -260,22 +268,14 @@ TEST(Optimizers, TakeSparseGradientsOrRefuseThem) {
   const std::set<std::string> elsewhere{"adam", "clip_some"};
   for (const OptimizerCase& each : optimizer_cases()) {
     if (elsewhere.count(each.name) != 0) continue;
+    Parameters plain;
+    if (refused.count(each.name) == 0) plain = train_plain(model, 2, kBatch, each.reference());
     for (const char* builder : {"PS", "PartitionedPS", "AllReduce"}) {
-      const auto train = [&] {
-        return run_job(
-            {make_step(model, 6), make_step(model, 6)}, builder, each.text, kSteps,
-            [&](int step, std::uint32_t rank) { return rows_of(batch_at(model, step), rank, 2); });
-      };
+      const SmallJob job{model, builder, 2, kBatch, 1, each.text};
       if (refused.count(each.name) != 0) {
-        EXPECT_THROW(train(), Error) << each.name;
-        continue;
-      }
-      const Parameters ours = train();
-      const Parameters plain = train_plain(model, 2, kBatch, each.reference());
-      for (std::size_t i = 0; i < ours.size(); ++i) {
-        EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
-            << each.name << " by " << builder << ", tensor " << i << ": "
-            << (ours[i] - plain[i]).abs().max().item<double>();
+        EXPECT_THROW(run_job(job), Error) << each.name;
+      } else {
+        expect_close(run_job(job), plain, fmt::format("{} by {}", each.name, builder));
       }
     }
   }
@@ -317,15 +317,9 @@ TEST(Optimizers, AUsersOwnRuleRunsOnSlicesAndShards) {
   const Parameters plain = train_plain("gpt-small", 2, kBatch, lion(1e-3));
   for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
     if (testing_jobs::is_left_out(builder)) continue;
-    const Parameters ours = run_job(
-        {make_step("gpt-small", 6), make_step("gpt-small", 6)}, builder, "user:rule=lion,lr=1e-3",
-        kSteps,
-        [](int step, std::uint32_t rank) { return rows_of(batch_at("gpt-small", step), rank, 2); },
-        &rules);
-    for (std::size_t i = 0; i < ours.size(); ++i) {
-      EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
-          << builder << ", tensor " << i;
-    }
+    SmallJob job{"gpt-small", builder, 2, kBatch, 1, "user:rule=lion,lr=1e-3"};
+    job.user_rules = &rules;
+    expect_close(run_job(job), plain, builder);
   }
 }
 

@@ -17,10 +17,10 @@ import tempfile
 import time
 
 import launch_over_ssh as over_ssh
-from killed import state_of
+from killed import Training, state_of
+from running import SECONDS, wait_until
 
 STEPS = 400
-SECONDS = 120
 SILENCE = 4  # the least that may be asked for
 
 
@@ -51,7 +51,7 @@ def muted(machine):
         over_ssh.run(["tc", "-n", machine.name, "qdisc", "delete", "dev", device, "root"])
 
 
-class Job:
+class Job(Training):
     def __init__(self, autodist, machines, environment, place, *more, under=()):
         place.mkdir()
         self.cluster = over_ssh.cluster_file(place / "cluster.yml", machines, 1)
@@ -63,18 +63,6 @@ class Job:
             self.process = subprocess.Popen(machines[0].inside(command), env=environment, cwd=place, stdout=said,
                                             stderr=said)
 
-    def said(self):
-        return self.said_in.read_text()
-
-    def steps(self):
-        return self.log.read_text().count("\n") if self.log.exists() else 0
-
-    def until(self, happens):
-        end = time.monotonic() + SECONDS
-        while not happens():
-            assert self.process.poll() is None and time.monotonic() < end, self.said()
-            time.sleep(0.01)
-
     def ended(self):
         try:
             assert self.process.wait(timeout=SECONDS) == 0, (self.process.returncode, self.said())
@@ -83,10 +71,6 @@ class Job:
         last = [json.loads(line)["step"] for line in self.log.read_text().splitlines()][-1]
         assert last == STEPS - 1, last
         return state_of(self.saved, STEPS)
-
-
-def ranks_of(machine):
-    return [pid for pid in over_ssh.processes_in(machine) if b"digits" in over_ssh.command_of(pid)]
 
 
 def a_short_one_changes_nothing(autodist, machines, environment, folder, wanted):
@@ -104,10 +88,10 @@ def those_apart_end_by_themselves(autodist, machines, environment, folder, wante
     job.until(lambda: job.steps() > 50)
     with how:
         job.until(lambda: job.said().count("starting again") >= starts)
-        job.until(lambda: not any(ranks_of(machine) for machine in away))  # while nobody can tell them to
+        job.until(lambda: not any(over_ssh.ranks_in(machine) for machine in away))  # while nobody can tell them to
     assert job.ended() == wanted, job.said()
     again = re.search(r"training again (.*) after the loss was noticed", job.said())
-    assert again and not any(ranks_of(machine) for machine in away), job.said()
+    assert again and not any(over_ssh.ranks_in(machine) for machine in away), job.said()
     assert "the job goes on without" not in job.said(), job.said()
     print(f"{folder.name}: those apart end by themselves; healed, training again {again[1]} after the loss was noticed, "
           "the same bytes")
@@ -118,11 +102,11 @@ def the_arbiters_side_goes_on(autodist, machines, environment, folder):
     job = Job(autodist, machines, environment, folder, "--restarts", 9, "--min-ranks", 2)
     job.until(lambda: job.steps() > 50)
     with apart(machines, machines[2:]):
-        job.until(lambda: not any(ranks_of(machine) for machine in machines[2:]))
+        job.until(lambda: not any(over_ssh.ranks_in(machine) for machine in machines[2:]))
         job.until(lambda: "training again" in job.said())
     job.ended()
     said = re.search(r"the job goes on without .*, with 2 of 4 ranks", job.said())
-    assert said and not any(ranks_of(machine) for machine in machines[1:]), job.said()
+    assert said and not any(over_ssh.ranks_in(machine) for machine in machines[1:]), job.said()
     print(f"two and two: {said[0]}; the others end by themselves, and are not taken in again")
 
 
@@ -148,10 +132,7 @@ def chaos_cuts_machines_off(autodist, machines, environment, folder, wanted, sec
     assert cut["training_again_seconds"] > seconds, cut
     # Once after the kill. While the machine is away starts fail.
     assert (job.said().count("starting again") > 1) == (seconds > SILENCE), job.said()
-    end = time.monotonic() + SECONDS
-    while any(nowhere(machine) for machine in machines):
-        assert time.monotonic() < end, [nowhere(machine) for machine in machines]
-        time.sleep(0.1)
+    wait_until(lambda: not any(map(nowhere, machines)), every=0.1, said=lambda: list(map(nowhere, machines)))
     print(f"chaos: {cut['fault']}, training again after {cut['training_again_seconds']:.1f} s, the same bytes")
 
 

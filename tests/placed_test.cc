@@ -12,12 +12,12 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 #include "autodist/passes/pipeline.h"
-#include "tests/reference.h"
 #include "tests/stages.h"
+#include "tests/threaded_job.h"
 
 namespace autodist {
 namespace {
@@ -136,15 +136,6 @@ std::vector<Outcome> run(const Job& job) {
     if (failure) std::rethrow_exception(failure);
   }
   return outcomes;
-}
-
-void expect_equal(const std::vector<torch::Tensor>& ours, const std::vector<torch::Tensor>& alone,
-                  const std::string& what) {
-  ASSERT_EQ(ours.size(), alone.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    EXPECT_TRUE(ours[i].equal(alone[i]))
-        << what << " " << i << " differs by " << (ours[i] - alone[i]).abs().max().item<double>();
-  }
 }
 
 // Every rank ends with the losses, parameters, buffers and, at the chief, the optimizer's state of

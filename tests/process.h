@@ -9,23 +9,16 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <functional>
 #include <optional>
 #include <regex>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tests/happens.h"
 #include "tests/outcome_of.h"
 
 namespace autodist::testing_jobs {
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-inline constexpr int kSlower = 10;
-#else
-inline constexpr int kSlower = 1;
-#endif
 
 inline const std::string kPrograms = AUTODIST_PROGRAMS;           // the product's
 inline const std::string kTestPrograms = AUTODIST_TEST_PROGRAMS;  // jobs that tests start
@@ -66,15 +59,15 @@ class Process {
 
   // Exit code, 128 + signal, or -1 where it still runs after the limit.
   int wait(std::chrono::seconds limit = std::chrono::seconds(60)) {
-    const auto end = std::chrono::steady_clock::now() + kSlower * limit;
-    while (!status_ && std::chrono::steady_clock::now() < end) {
-      int status = 0;
-      if (::waitpid(pid_, &status, WNOHANG) == pid_) {
-        status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-      }
-    }
+    happens(
+        [&] {
+          int status = 0;
+          if (!status_ && ::waitpid(pid_, &status, WNOHANG) == pid_) {
+            status_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+          }
+          return status_.has_value();
+        },
+        limit);
     return status_.value_or(-1);
   }
 
@@ -95,12 +88,7 @@ class Process {
   [[nodiscard]] bool says(const std::string& pattern,
                           std::chrono::seconds limit = std::chrono::seconds(60)) const {
     const std::regex wanted(pattern);
-    const auto end = std::chrono::steady_clock::now() + kSlower * limit;
-    while (std::chrono::steady_clock::now() < end) {
-      if (std::regex_search(err(), wanted)) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return false;
+    return happens([&] { return std::regex_search(err(), wanted); }, limit);
   }
 
  private:
@@ -112,26 +100,6 @@ class Process {
 inline std::vector<std::string> autodist(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), kPrograms + "/autodist");
   return arguments;
-}
-
-// Whether a process, which need not be a child, is gone within three seconds.
-inline bool is_gone(pid_t pid, int looks = 300) {
-  for (int i = 0; i < looks; ++i) {
-    const bool zombie =
-        slurp("/proc/" + std::to_string(pid) + "/stat").find(") Z ") != std::string::npos;
-    if (::kill(pid, 0) != 0 || zombie) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
-}
-
-// Whether it comes true within half a minute.
-inline bool happens(const std::function<bool()>& what) {
-  for (int i = 0; i < 3000 * kSlower; ++i) {
-    if (what()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 }  // namespace autodist::testing_jobs

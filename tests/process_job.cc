@@ -3,6 +3,7 @@
 //
 //   process_job MODEL CLUSTER BUILDER
 
+#include <algorithm>
 #include <cstdio>
 
 #include "autodist/app/torch/session.h"
@@ -25,7 +26,7 @@ std::string digest_of(const TrainingStep& step) {
 
 // Largest difference to plain libtorch, relative to each tensor's largest element.
 double difference(const std::string& model, const TrainingStep& ours, std::uint32_t ranks) {
-  const Parameters plain = train_plain(model, ranks, kBatch, sgd_of(model));
+  const Parameters& plain = trained_by_sgd(model, ranks);
   const Parameters mine = copies_of(ours);
   double largest = 0;
   for (std::size_t i = 0; i < plain.size(); ++i) {

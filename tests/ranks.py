@@ -3,6 +3,8 @@
 import contextlib
 import pathlib
 
+from running import wait_until
+
 
 def number_in(pid, variable):
     words = pathlib.Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
@@ -23,3 +25,18 @@ def children_of(pid):
         with contextlib.suppress(OSError):  # a thread that ends meanwhile
             found += [int(each) for each in (task / "children").read_text().split()]
     return found
+
+
+def has_ended(pid):
+    """A zombie has, which only waits for somebody to ask how."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
+    return True
+
+
+def wait_for_ends(pids, seconds=20):
+    """An AssertionError where some of the processes still run then."""
+    def left():
+        return [pid for pid in pids if not has_ended(pid)]
+
+    wait_until(lambda: not left(), seconds, said=lambda: f"processes are still there: {left()}")

@@ -1,7 +1,10 @@
 #include "tests/reference.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
-#include <memory>
+#include <map>
+#include <tuple>
 
 #include "autodist/base/error.h"
 #include "autodist/exec/replay.h"
@@ -32,10 +35,24 @@ void add_gradients(const std::vector<torch::Tensor>& parameters, double share,
 
 }  // namespace
 
+Parameters tensors_of(const TrainingStep& step) {
+  Parameters tensors;
+  for (const NamedTensor& each : step.parameters) tensors.push_back(each.tensor);
+  return tensors;
+}
+
 Parameters copies_of(const TrainingStep& step) {
   Parameters copies;
   for (const NamedTensor& each : step.parameters) copies.push_back(each.tensor.detach().clone());
   return copies;
+}
+
+double largest_difference(const Parameters& a, const Parameters& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  }
+  return largest;
 }
 
 Batch rows_of(const Batch& batch, std::uint32_t replica, std::uint32_t count) {
@@ -70,18 +87,29 @@ std::string optimizer_of(const std::string& model) {
 Update sgd_of(const std::string& model) {
   torch::optim::SGDOptions options(kRate);
   if (!is_sparse(model)) options.momentum(0.9).weight_decay(1e-3);
-  auto sgd = std::make_shared<std::unique_ptr<torch::optim::SGD>>();
-  return [=](std::vector<torch::Tensor>& parameters, int) {
-    if (!*sgd) *sgd = std::make_unique<torch::optim::SGD>(parameters, options);
-    (*sgd)->step();
-  };
+  return updated_by<torch::optim::SGD>(options);
+}
+
+SparseAdam::SparseAdam(const torch::Tensor& table, double lr)
+    : mean_(torch::zeros_like(table)), square_(torch::zeros_like(table)), lr_(lr) {}
+
+void SparseAdam::step(torch::Tensor& table, const torch::Tensor& rows,
+                      const torch::Tensor& gradients) {
+  const torch::NoGradGuard no_grad;
+  ++steps_;
+  const torch::Tensor mean = mean_.index_select(0, rows) * 0.9 + gradients * 0.1;
+  const torch::Tensor square =
+      square_.index_select(0, rows) * 0.999 + gradients * gradients * 0.001;
+  mean_.index_copy_(0, rows, mean);
+  square_.index_copy_(0, rows, square);
+  const double size = lr_ * std::sqrt(1 - std::pow(0.999, steps_)) / (1 - std::pow(0.9, steps_));
+  table.index_add_(0, rows, -size * mean / (square.sqrt() + 1e-8));
 }
 
 Parameters train_plain(const std::string& model, std::uint32_t replicas, std::int64_t batch_size,
                        const Update& update, const Lossy* lossy) {
   const TrainingStep step = make_step(model, kBatch / replicas);
-  std::vector<torch::Tensor> parameters;
-  for (const NamedTensor& each : step.parameters) parameters.push_back(each.tensor);
+  Parameters parameters = tensors_of(step);
   std::vector<std::vector<torch::Tensor>> buffers(replicas);
   for (auto& of_replica : buffers) {
     for (const NamedTensor& each : step.buffers) of_replica.push_back(each.tensor.clone());
@@ -116,6 +144,17 @@ Parameters train_plain(const std::string& model, std::uint32_t replicas, std::in
     update(parameters, i);
   }
   return copies_of(step);
+}
+
+const Parameters& trained_by_sgd(const std::string& model, std::uint32_t replicas,
+                                 std::int64_t batch) {
+  static std::map<std::tuple<std::string, std::uint32_t, std::int64_t>, Parameters> known;
+  const auto key = std::make_tuple(model, replicas, batch);
+  auto found = known.find(key);
+  if (found == known.end()) {
+    found = known.emplace(key, train_plain(model, replicas, batch, sgd_of(model))).first;
+  }
+  return found->second;
 }
 
 int job_main(const char* name, const std::function<int()>& run) try {

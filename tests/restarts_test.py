@@ -14,20 +14,21 @@ import pathlib
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
-from killed import SECONDS, STEPS, Training, state_of
+from killed import STEPS, Training, state_of
+from ranks import wait_for_ends
+from running import SECONDS, run
 
 LEAST_SILENCE = 4  # seconds that may be asked for
 
 
 def killed_ranks_change_nothing(autodist, folder):
     """Under plans of builders and of the search: every generation takes the first one's."""
-    for builder, more in (("PS", ()), ("AllReduce:compressor=bf16+ef", ()), ("auto", ("--budget", "8"))):
-        place = folder / builder.split(":")[0]
+    for builder, more in (("PS", ()), ("auto", ("--budget", "8"))):
+        place = folder / builder
         (place / "clean").mkdir(parents=True)
         (place / "killed").mkdir()
         plan = place / "plan.pbtxt"
@@ -84,19 +85,23 @@ def without_checkpoints_it_goes_on_from_memory(autodist, folder):
         print(f"{model}: from memory, from steps {begun}; the same bytes after step {STEPS}")
 
 
-def what_memory_has_is_saved_in_the_end(autodist, folder):
+def it_gives_up(autodist, folder):
+    """After as many starts as were allowed, which got no further. What memory has is saved then, and what is said
+    goes on from it."""
     job = Training(autodist, folder, "--restarts", 1, "--save", folder / "saved", every=0)
     job.until_steps(30)
     job.kill(1)
     job.until(lambda: "starting again (1 of 1)" in job.said() and 1 in job.ranks())
     job.kill(1)  # before its first step
     job.ended(5)
-    told = re.search(r"to go on from (\S+step-(\d+)): ", job.said())
-    assert told and f"from step {told[2]}, which is in memory" in job.said(), job.said()
-    again = Training(autodist, folder, "--resume", told[1], "--save", folder / "saved", every=0)
-    again.ended(0)
-    assert state_of(folder / "saved", STEPS), list(folder.iterdir())
-    print(f"given up: what was in memory, of step {told[2]}, lies where checkpoints are")
+    assert "given up: 1 start in a row got no further than step" in job.said(), job.said()
+    told = re.search(r"to go on from \S+step-(\d+): (.*)", job.said())
+    assert told and f"from step {told[1]}, which is in memory" in job.said(), job.said()
+    command = shlex.split(told[2])
+    assert command[:3] == ["autodist", "train", "digits"] and command[-2] == "--resume", command
+    run([autodist, *command[1:]])
+    state_of(folder / "saved", STEPS)
+    print(f"given up: what was in memory, of step {told[1]}, lies where checkpoints are, and what is said goes on")
 
 
 def a_signal_while_it_starts_again_keeps_it(autodist, folder):
@@ -121,30 +126,35 @@ def a_second_signal_keeps_it(autodist, folder):
     job.until_steps(30)
     ranks = job.ranks()
     os.kill(ranks[1], signal.SIGSTOP)
-    for _ in range(2):
-        job.process.send_signal(signal.SIGTERM)
-        time.sleep(1.5)
+    job.process.send_signal(signal.SIGTERM)
+    time.sleep(1.5)  # a signal that comes within a second counts as the same wish
+    assert job.process.poll() is None, job.said()
+    job.process.send_signal(signal.SIGTERM)
     job.ended(128 + signal.SIGTERM)
-    assert re.search(r"what was in memory is \S+/step-\d+", job.said()), job.said()
-    end = time.monotonic() + 10
-    while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks.values()):
-        assert time.monotonic() < end, ranks
-        time.sleep(0.05)
-    print("a second signal ends all ranks, and what was in memory lies where checkpoints are")
+    wait_for_ends(ranks.values())
+    saved = re.search(r"what was in memory is (\S+/step-(\d+))", job.said())
+    assert saved and int(saved[2]) >= 5, job.said()
+    again = Training(autodist, folder, "--resume", saved[1], steps=saved[2])
+    assert f"it is at step {saved[2]} already" in again.ended(0), again.said()
+    print(f"a second signal ends all ranks, and what was in memory, of step {saved[2]}, is a checkpoint that is loaded")
 
 
-def cores_of_group():
-    """That the control group has, of version 2."""
-    with contextlib.suppress(OSError, ValueError):  # there is none, or "max"
-        quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        return float(quota) / float(period)
-    return math.inf
+def cpu_quota():
+    """How many cores this process' control group and those above it, of version 2, leave it; without a limit inf."""
+    quota, root = math.inf, pathlib.Path("/sys/fs/cgroup")
+    own = re.search(r"^0::/(.*)$", pathlib.Path("/proc/self/cgroup").read_text(), re.M)
+    group = root / (own[1] if own else "")
+    for each in (group, *group.parents):
+        with contextlib.suppress(OSError, ValueError):  # there is no such file, or no limit: "max"
+            microseconds, period = (each / "cpu.max").read_text().split()
+            quota = min(quota, float(microseconds) / float(period))
+    return quota
 
 
 def a_start_with_other_threads_says_so(autodist, folder):
     """Where the cores that a rank may run on are others than in the start before."""
     allowed = sorted(os.sched_getaffinity(0))
-    if min(len(allowed), cores_of_group()) < 2 or "OMP_NUM_THREADS" in os.environ:
+    if min(len(allowed), cpu_quota()) < 2 or "OMP_NUM_THREADS" in os.environ:
         print("SKIPPED in part: a rank has one thread here in any case")
         return
     job = Training(autodist, folder, ranks=1, steps=1000000)
@@ -182,21 +192,6 @@ def an_older_jobs_checkpoint_is_not_this_jobs(autodist, folder):
     print("what another job saved in the folder is left alone")
 
 
-def it_gives_up(autodist, folder):
-    job = Training(autodist, folder, "--restarts", 1, "--save", folder / "saved")
-    job.until_steps(25)
-    job.kill(1)
-    job.until(lambda: "starting again (1 of 1)" in job.said() and 1 in job.ranks())
-    job.kill(1)  # before its first step
-    job.ended(5)
-    assert "given up: 1 start in a row got no further than step" in job.said(), job.said()
-    command = shlex.split(job.said().split("to go on from ")[1].splitlines()[0].split(": ", 1)[1])
-    assert command[:3] == ["autodist", "train", "digits"] and command[-2] == "--resume", command
-    again = subprocess.run([autodist, *command[1:]], capture_output=True, text=True, timeout=SECONDS)
-    assert again.returncode == 0, again
-    print("given up after as many starts as were allowed; what it says goes on")
-
-
 def a_chief_that_is_halted_is_lost(autodist, folder):
     """Also where it has no ranks beside it. A job that is halted as a whole, as by Ctrl-Z, goes on."""
     for number in (1, 2):
@@ -228,13 +223,11 @@ def a_job_that_never_trained_is_over(autodist, folder):
     job.kill(1)
     job.ended(5)
     assert "starting again" not in job.said(), job.said()
-    refused = subprocess.run([autodist, "train", "digits", "--builder", "nobody"], capture_output=True, text=True,
-                             timeout=SECONDS)
-    assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1, refused
+    refused = run([autodist, "train", "digits", "--builder", "nobody"], 2)
+    assert len(refused.stderr.splitlines()) == 1, refused
     for words in (["--restarts", "some"], ["--restarts=-1"], ["--grace", "-3"]):
-        refused = subprocess.run([autodist, "train", "digits", *words], capture_output=True, text=True,
-                                 timeout=SECONDS)
-        assert refused.returncode == 2 and words[0].split("=")[0] in refused.stderr, refused
+        refused = run([autodist, "train", "digits", *words], 2)
+        assert words[0].split("=")[0] in refused.stderr, refused
     print("what never trained, or is refused, is not tried again")
 
 
@@ -254,10 +247,7 @@ def signals_end_it_in_order(autodist, folder):
             out = job.ended(0)
             assert "interrupted after step" in out, (out, job.said())
         assert "starting again" not in job.said(), job.said()
-        end = time.monotonic() + 20
-        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks.values()):
-            assert time.monotonic() < end, (whom, ranks)
-            time.sleep(0.05)
+        wait_for_ends(ranks.values())
         newest = max(int(each.name[5:]) for each in job.saved.glob("step-*") if each.name[5:].isdigit())
         assert newest == job.steps(), (whom, newest, job.steps())
     print("a signal, and the end of who looks after it, end the job with a checkpoint of its last step")
@@ -273,20 +263,17 @@ def grace_is_an_end(autodist, folder):
     job.ended(128 + signal.SIGKILL)
     assert time.monotonic() - began < 10
     assert "still at work 1.50 s after SIGTERM: killed (a longer --grace waits longer)" in job.said(), job.said()
-    end = time.monotonic() + 10
-    while pathlib.Path(f"/proc/{ranks[1]}").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_for_ends(ranks.values())
     print("a job that does not end within its grace is killed")
 
 
 def main(autodist):
     with tempfile.TemporaryDirectory(prefix="autodist-restarts-") as name:
         for part in (killed_ranks_change_nothing, without_checkpoints_it_goes_on_from_memory,
-                     what_memory_has_is_saved_in_the_end, a_signal_while_it_starts_again_keeps_it,
+                     it_gives_up, a_signal_while_it_starts_again_keeps_it,
                      a_second_signal_keeps_it, a_start_with_other_threads_says_so,
                      without_both_it_begins_again, a_chief_that_is_halted_is_lost,
-                     an_older_jobs_checkpoint_is_not_this_jobs, it_gives_up, a_job_that_never_trained_is_over,
+                     an_older_jobs_checkpoint_is_not_this_jobs, a_job_that_never_trained_is_over,
                      signals_end_it_in_order, grace_is_an_end):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()

@@ -1,6 +1,7 @@
 // All-reduces around a ring, up a tree and through one rank per node, proxies, gradients that
 // travel as factors: the numbers of plain libtorch on every way, and the bytes that the plan says.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,8 +21,6 @@ namespace autodist {
 namespace {
 
 using namespace testing_jobs;
-
-constexpr double kTolerance = 1e-9;
 
 // "2,1": two ranks on the first node, one on the second.
 JobPlace place_of(const std::vector<int>& ranks_per_node) {
@@ -56,17 +55,10 @@ Trained train(const std::string& model, const std::string& builder, const std::v
               std::int64_t batch = kBatch) {
   const JobPlace place = place_of(nodes);
   const auto ranks = static_cast<std::uint32_t>(cluster::ranks_of(place.cluster, true).size());
-  std::vector<TrainingStep> steps;
-  for (std::uint32_t rank = 0; rank < ranks; ++rank) {
-    steps.push_back(make_step(model, (batch + ranks - 1) / ranks));
-  }
+  SmallJob job{model, builder, ranks, batch};
+  job.example_rows = (batch + ranks - 1) / ranks;
   Trained trained{{}, {}, ranks};
-  trained.parameters = run_job(
-      steps, builder, optimizer_of(model), kSteps,
-      [&](int step, std::uint32_t rank) {
-        return rows_of(batch_at(model, step, batch), rank, ranks);
-      },
-      nullptr, 1, &trained.bytes_sent, &place);
+  trained.parameters = run_job(job, &trained.bytes_sent, &place);
   return trained;
 }
 
@@ -99,19 +91,14 @@ TEST_P(EveryWay, EqualsPlainLibtorchAndThePlansBytes) {
   const auto& [builder, nodes] = GetParam();
   // A batch that splits evenly: the plan counts a replica's example batch.
   const Trained whole = train("digits", builder, nodes);
-  const Parameters plain = train_plain("digits", whole.ranks, kBatch, sgd_of("digits"));
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(whole.parameters[i], plain[i], kTolerance, kTolerance)) << i;
-  }
+  expect_close(whole.parameters, trained_by_sgd("digits", whole.ranks), builder);
   const auto planned = report::traffic_of(plan_of("digits", builder, nodes, kBatch).program);
   for (std::uint32_t rank = 0; rank < whole.ranks; ++rank) {
     EXPECT_EQ(whole.bytes_sent[rank], static_cast<std::uint64_t>(kSteps * planned[rank].sent.value))
         << "rank " << rank;
   }
   const Trained again = train("digits", builder, nodes);
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    EXPECT_TRUE(again.parameters[i].equal(whole.parameters[i])) << "two runs differ";
-  }
+  expect_equal(again.parameters, whole.parameters, "two runs");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -248,11 +235,8 @@ TEST(Routes, WeighUnevenRanksBySamples) {
         "AllReduce:algorithm=sufficient_factors", "PS:results=asked"}) {
     for (const std::int64_t batch : {std::int64_t{3}, std::int64_t{11}}) {
       const Trained trained = train("digits", builder, {2, 2}, batch);
-      const Parameters plain = train_plain("digits", 4, batch, sgd_of("digits"));
-      for (std::size_t i = 0; i < plain.size(); ++i) {
-        EXPECT_TRUE(torch::allclose(trained.parameters[i], plain[i], kTolerance, kTolerance))
-            << builder << ", batch " << batch << ", parameter " << i;
-      }
+      expect_close(trained.parameters, trained_by_sgd("digits", 4, batch),
+                   fmt::format("{}, batch {}", builder, batch));
     }
   }
 }
@@ -262,9 +246,7 @@ TEST(Routes, WeighUnevenRanksBySamples) {
 TEST(Routes, ProxiesSaveTheServersLink) {
   const Trained without = train("digits", "PS", {1, 3});
   const Trained with = train("digits", "PS:local_proxy_variable=true", {1, 3});
-  for (std::size_t i = 0; i < with.parameters.size(); ++i) {
-    EXPECT_TRUE(with.parameters[i].equal(without.parameters[i])) << i;
-  }
+  expect_equal(with.parameters, without.parameters, "with proxies");
   EXPECT_EQ(without.bytes_sent[0], 3 * with.bytes_sent[0]);
 }
 
@@ -275,9 +257,7 @@ TEST(Results, ThatAreAskedForTrainAsThoseThatArePushed) {
     const Trained pushed = train("digits", builder, {1, 2});
     const Trained asked =
         train("digits", std::string(builder) + (options ? "," : ":") + "results=asked", {1, 2});
-    for (std::size_t i = 0; i < pushed.parameters.size(); ++i) {
-      EXPECT_TRUE(asked.parameters[i].equal(pushed.parameters[i])) << builder << ", " << i;
-    }
+    expect_equal(asked.parameters, pushed.parameters, builder);
   }
 }
 
@@ -316,9 +296,8 @@ TEST(PowerSgd, IsTheUncompressedTrainingWhereTheGradientsAreOfItsRank) {
   const Parameters exact = train_with("AllReduce");
   const Parameters factored = train_with("AllReduce:compressor=powersgd,rank=2");
   const Parameters lossy = train_with("AllReduce:compressor=powersgd,rank=1");
+  expect_close(factored, exact, "of rank 2");
   for (std::size_t i = 0; i < exact.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(factored[i], exact[i], kTolerance, kTolerance))
-        << i << ": " << (factored[i] - exact[i]).abs().max();
     EXPECT_FALSE(torch::allclose(lossy[i], exact[i], 1e-6, 1e-6)) << i;
   }
 }
@@ -328,13 +307,9 @@ TEST(PowerSgd, TwoRunsAreEqualAndUnlikeTheUncompressedOne) {
   if (testing_jobs::is_left_out(builder)) GTEST_SKIP() << "this build has no Gloo";
   const Trained once = train("digits", builder, {1, 1, 1});
   const Trained again = train("digits", builder, {1, 1, 1});
-  const Parameters plain = train_plain("digits", 3, kBatch, sgd_of("digits"));
-  double difference = 0;
-  for (std::size_t i = 0; i < plain.size(); ++i) {
-    EXPECT_TRUE(once.parameters[i].equal(again.parameters[i])) << i;
-    difference = std::max(difference, (once.parameters[i] - plain[i]).abs().max().item<double>());
-  }
-  EXPECT_GT(difference, 1e-6) << "nothing was compressed";
+  expect_equal(again.parameters, once.parameters, "two runs");
+  EXPECT_GT(largest_difference(once.parameters, trained_by_sgd("digits", 3)), 1e-6)
+      << "nothing was compressed";
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ TEST(Run, NothingIsLeftOfALauncherThatIsKilled) {
   StubbornProgram program;
   ::kill(program.job.pid(), SIGKILL);
   EXPECT_EQ(program.job.wait(), 128 + SIGKILL);
-  // They have five seconds to end in order.
-  for (const pid_t pid : program.pids) EXPECT_TRUE(is_gone(pid, 2000)) << pid;
+  // They have five seconds to end in order, which is_gone() waits for.
+  for (const pid_t pid : program.pids) EXPECT_TRUE(is_gone(pid)) << pid;
 }
 
 TEST(Run, ASecondSignalEndsWhatIgnoresTheFirst) {

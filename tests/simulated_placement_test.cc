@@ -6,8 +6,8 @@
 #include <map>
 
 #include "autodist/ir/testing/random_graph.h"
-#include "autodist/search/placement/from_graph.h"
 #include "tests/simulated_jobs.h"
+#include "tests/stages.h"
 
 namespace autodist {
 namespace {
@@ -15,13 +15,11 @@ namespace {
 constexpr double kOp = 1e-3;  // seconds
 constexpr std::int64_t kWidth = 16;
 
-using Stages = std::vector<std::uint32_t>;  // by op
-
 // Layers of stack(), so many to a stage: per layer one op forward and two backward.
-Stages in_line(const ir::Graph& graph, std::uint32_t stages) {
+std::vector<std::uint32_t> in_line(const ir::Graph& graph, std::uint32_t stages) {
   const std::size_t layers = graph.variables.size();
   const std::size_t each = layers / stages;
-  Stages stage_of;
+  std::vector<std::uint32_t> stage_of;
   for (std::size_t op = 0; op < graph.ops.size(); ++op) {
     const std::size_t layer = op < layers       ? op
                               : op < layers + 2 ? layers - 1
@@ -32,25 +30,14 @@ Stages in_line(const ir::Graph& graph, std::uint32_t stages) {
 }
 
 SimulatedJob placed(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
-                    std::uint32_t stages, const Stages& stage_of, std::int64_t micro_batches) {
-  strategy::Strategy strategy;
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
-    strategy.replicas.push_back(cluster::device_name(cluster, place));
-  }
-  strategy.placement =
-      strategy::Placement{strategy.replicas, stages, strategy::scopes_of(*graph, stage_of)};
-  for (const ir::Variable& variable : graph->variables) {
-    const auto& op = variable.first_use ? variable.first_use : variable.gradient_complete;
-    strategy::NodeConfig node;
-    node.name = strategy::node_name(variable.name);
-    node.synchronizer = strategy::PsSynchronizer{strategy.replicas[op ? stage_of[op->value] : 0]};
-    strategy.nodes.push_back(node);
-  }
+                    std::uint32_t stages, const testing_jobs::Placer& placer,
+                    std::int64_t micro_batches) {
   passes::Options options;
   options.micro_batches = micro_batches;
   SimulatedJob job;
   job.cluster = cluster;
-  job.program = passes::rewrite(graph, strategy, cluster, options, "placed");
+  job.program = passes::rewrite(graph, testing_jobs::strategy_of(*graph, cluster, stages, placer),
+                                cluster, options, "placed");
   job.costs = sim::cost_model(job.program, cluster);
   return job;
 }
@@ -60,8 +47,8 @@ TEST(Pipelines, TakeATurnPerMicroBatchAndPerOtherStage) {
   const auto graph = stack(8, kWidth, kOp);
   for (const std::uint32_t stages : {2U, 4U}) {
     for (const std::int64_t micro_batches : {1, 2, 8}) {
-      SimulatedJob job = placed(graph, machines(static_cast<int>(stages)), stages,
-                                in_line(*graph, stages), micro_batches);
+      SimulatedJob job =
+          placed(graph, machines(static_cast<int>(stages)), stages, in_line, micro_batches);
       only_the_wire(job.costs);
       for (cluster::Node& node : job.cluster.nodes) {
         node.bandwidth_bytes_per_s = 1e18;
@@ -83,7 +70,7 @@ TEST(Pipelines, TakeATurnPerMicroBatchAndPerOtherStage) {
 // Per micro-batch of 4 samples: an activation on, its gradient back with the loss.
 TEST(Pipelines, SendActivationsAndTheirGradientsToTheByte) {
   const auto graph = stack(4, kWidth, kOp);
-  const SimulatedJob job = placed(graph, machines(2), 2, in_line(*graph, 2), 3);
+  const SimulatedJob job = placed(graph, machines(2), 2, in_line, 3);
   const sim::Simulation simulation = job.simulate();
   const std::int64_t activation = 4 * kWidth * 4;
   EXPECT_EQ(simulation.nodes[0].sent.value, 3 * activation);
@@ -93,7 +80,7 @@ TEST(Pipelines, SendActivationsAndTheirGradientsToTheByte) {
 
 TEST(Pipelines, ReplicasOfStagesAddTheirGradientsUp) {
   const auto graph = stack(4, kWidth, kOp);
-  const SimulatedJob job = placed(graph, machines(4), 2, in_line(*graph, 2), 2);
+  const SimulatedJob job = placed(graph, machines(4), 2, in_line, 2);
   const sim::Simulation simulation = job.simulate();
   const std::int64_t activation = 4 * kWidth * 4;
   const std::int64_t layer = kWidth * kWidth * 4;
@@ -104,7 +91,7 @@ TEST(Pipelines, ReplicasOfStagesAddTheirGradientsUp) {
 
 TEST(Pipelines, TracesHaveAllOpsAndWhatIsWaitedFor) {
   const auto graph = stack(4, kWidth, kOp);
-  const SimulatedJob job = placed(graph, machines(2), 2, in_line(*graph, 2), 2);
+  const SimulatedJob job = placed(graph, machines(2), 2, in_line, 2);
   sim::SimulationOptions options;
   options.trace = true;
   const sim::Simulation simulation = job.simulate(options);
@@ -127,16 +114,11 @@ TEST(Placements, DrawnAtRandomEndAndStayAboveTheirBounds) {
     for (ir::Op& op : drawn.ops) op.cost = {Seconds(1e-4 * (1 + random() % 9)), Seconds{}};
     const auto graph = std::make_shared<const ir::Graph>(std::move(drawn));
     const std::uint32_t stages = 2 + random() % 3;
-    std::map<std::uint32_t, std::uint32_t> of_colour;
-    Stages stage_of;
-    for (const auto& task : search::placement::task_graph_of(*graph, graph->example_batch).tasks) {
-      const auto stage = static_cast<std::uint32_t>(random() % stages);
-      const bool free = task.colour == search::placement::kNoColour;
-      stage_of.push_back(free ? stage : of_colour.emplace(task.colour, stage).first->second);
-    }
+    const testing_jobs::Placer placer =
+        testing_jobs::anywhere(static_cast<std::uint32_t>(random()));
     const auto micro_batches = static_cast<std::int64_t>(1 + random() % 3);
     const SimulatedJob job =
-        placed(graph, machines(static_cast<int>(stages)), stages, stage_of, micro_batches);
+        placed(graph, machines(static_cast<int>(stages)), stages, placer, micro_batches);
     const sim::Simulation simulation = job.simulate();
     EXPECT_GE(simulation.step.value, simulation.bounds.plan.value * (1 - 1e-9)) << round;
     EXPECT_EQ(simulation.step.value, job.simulate().step.value) << round;

@@ -22,6 +22,18 @@ sim::SimulationOptions plainly() {
   return options;
 }
 
+// Two machines with one each.
+cluster::Cluster gpus(const std::string& kind) {
+  cluster::Cluster cluster = machines(2);
+  for (cluster::Node& node : cluster.nodes) {
+    node.slots = 0;
+    node.gpus.emplace_back();
+    node.gpus.front().kind = cluster::DeviceKind::kGpu;
+    node.gpus.front().figures.kind = kind;
+  }
+  return cluster;
+}
+
 Bytes trained_bytes(const program::Program& program) {
   Bytes sum;
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
@@ -420,13 +432,7 @@ TEST(Bounds, ABoundNamesComputingWhereComputingSetsIt) {
 }
 
 TEST(Updates, EveryRankUpdatesOnTheDeviceThatItComputesOn) {
-  cluster::Cluster cluster = machines(2);
-  for (cluster::Node& node : cluster.nodes) {
-    node.slots = 0;
-    node.gpus.emplace_back();
-    node.gpus.front().kind = cluster::DeviceKind::kGpu;
-    node.gpus.front().figures.kind = "A100";
-  }
+  cluster::Cluster cluster = gpus("A100");
   const auto graph = stack(2, 500, 1e-3);
   SimulatedJob everywhere = job_on(graph, "AllReduce:algorithm=library", cluster);
   SimulatedJob at_owner = job_on(graph, "PS", cluster);
@@ -440,6 +446,23 @@ TEST(Updates, EveryRankUpdatesOnTheDeviceThatItComputesOn) {
   EXPECT_GT(at_owner.simulate().step.value, owners);
   for (sim::DeviceCost& each : everywhere.costs.devices) each.update_bytes_per_s = 0;
   EXPECT_GT(everywhere.simulate().step.value, before);
+}
+
+TEST(Devices, VersionsGoToDevicesAtTheRateOfTheSlowestLink) {
+  cluster::Cluster cluster = gpus("A100");
+  cluster.nodes.back().gpus.front().figures.kind = "V100";
+  const auto graph = stack(2, 500, 1e-3);
+  const auto rate = [&] {
+    const SimulatedJob job = job_on(graph, "PS", cluster);
+    return sim::staging_bytes_per_s(job.costs, job.program);
+  };
+  EXPECT_EQ(rate(), 12e9);
+  cluster.nodes.back().gpus.front().figures.pcie_bytes_per_s = 30e9;
+  EXPECT_EQ(rate(), 24e9);
+  cluster.nodes.front().gpus.clear();
+  EXPECT_EQ(rate(), 30e9) << "the other rank computes on its host";
+  cluster.nodes.back().gpus.clear();
+  EXPECT_EQ(rate(), 0);
 }
 
 TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
@@ -468,6 +491,31 @@ TEST(Memory, ActivationsAreThoseOfTheBatchThatIsAsked) {
     EXPECT_GT(activations(batch), Bytes{0});
   }
   EXPECT_GT(activations(1000), activations(1) * 100);
+}
+
+// Of 4 samples x, y = x w and ones_like(y) have 4 * 400 bytes each, the sum of y 4. In 16 bits all
+// but x take half, and x and w have a copy.
+TEST(Memory, OfAGpuHasAContextAndWhatItsAllocatorCannotUse) {
+  const auto graph = stack(1, 100, 1e-3);
+  const auto use_of = [&](const char* kind, sim::Precision precision) {
+    const SimulatedJob job = job_on(graph, "PS", gpus(kind));
+    sim::CostOptions options;
+    options.precision = precision;
+    return sim::memory_of(job.program, sim::cost_model(job.program, job.cluster, options))[0];
+  };
+  const sim::MemoryUse captured = use_of("A100", sim::Precision::kAsCaptured);
+  EXPECT_EQ(captured.parameters.value, 40'000);
+  EXPECT_EQ(captured.gradients.value, 40'000);
+  EXPECT_EQ(captured.activations.value, 3 * 1600 + 4);
+  EXPECT_EQ(captured.overhead.value, 500'000'000 + 84'804 / 20);
+  EXPECT_EQ(captured.device().value, 84'804 + captured.overhead.value);
+  const sim::MemoryUse half = use_of("V100", sim::Precision::kFp16);
+  EXPECT_EQ(half.parameters.value, 40'000) << "autocast leaves it in float32";
+  EXPECT_EQ(half.gradients.value, 40'000);
+  EXPECT_EQ(half.activations.value, 1600 + 2 * 800 + 2 + 800 + 20'000);
+  EXPECT_EQ(half.overhead.value, 300'000'000 + 104'002 / 20);
+  const SimulatedJob here = job_of(graph, "PS", 2);
+  EXPECT_EQ(sim::memory_of(here.program, here.costs)[0].overhead, Bytes{0});
 }
 
 TEST(Memory, AGraphOfOneBatchSaysSo) {

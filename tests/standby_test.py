@@ -7,14 +7,13 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 
-from killed import STEPS, Training, processes_with, state_of
+from killed import STEPS, Training, state_of, wait_for_none_with
+from running import run
 
 READY = "a standby is ready"
 
@@ -169,10 +168,7 @@ def nothing_is_left(autodist, folder):
         else:
             job.process.kill()
             job.process.communicate(timeout=60)
-        end = time.monotonic() + 20
-        while left := processes_with(mark):
-            assert time.monotonic() < end, (how, left)
-            time.sleep(0.05)
+        wait_for_none_with(mark)
         assert "stopped" not in job.said() and "standby:" not in job.said(), job.said()
     print("nothing is left of a standby: at the job's end, after a signal, after a kill -9")
 
@@ -183,11 +179,10 @@ def what_is_refused(autodist):
                            ([autodist, "run", "--standby", "--cluster", "local:1", "--", "true"],
                             "--standby with --restarts 0: "),
                            (train + ["--standby=false"], "--standby: takes no value. Leave that out.")):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 2 and words in done.stderr, (shlex.join(command), done)
-    done = subprocess.run(train + ["--restarts", "0"], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "AUTODIST_STANDBY": "1"})
-    assert done.returncode == 2 and "AUTODIST_STANDBY without AUTODIST_JOB_FD" in done.stderr, done
+        done = run(command, 2)
+        assert words in done.stderr, (command, done)
+    done = run(train + ["--restarts", "0"], 2, env={**os.environ, "AUTODIST_STANDBY": "1"})
+    assert "AUTODIST_STANDBY without AUTODIST_JOB_FD" in done.stderr, done
     print("without restarts, and with a value, it is refused")
 
 

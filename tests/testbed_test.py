@@ -12,6 +12,9 @@ import subprocess
 import sys
 import time
 
+from killed import processes_with
+from running import wait_until
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 from hosts import goodput  # noqa: E402
@@ -106,27 +109,19 @@ def a_blackhole_is_silent_and_ends():
 
 def nothing_stays(end):
     """Neither namespaces nor processes, however the testbed ends."""
-    process = subprocess.Popen([sys.argv[1], "--", "sh", "-c", f"echo up; exec sleep {os.getpid()}.987"],
-                               stdout=subprocess.PIPE, text=True)
+    mark = f"{os.getpid()}-{end.name}"
+    process = subprocess.Popen([sys.argv[1], "--", "sh", "-c", "echo up; exec sleep 987"],
+                               stdout=subprocess.PIPE, text=True, env={**os.environ, "AUTODIST_TEST_MARK": mark})
     for _ in range(2):
         process.stdout.readline()
     assert len(namespaces(process.pid)) == 3
     process.send_signal(end)
     process.wait()
-    for _ in range(100):
-        left = [entry for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline")
-                if reads(entry) == f"sleep\0{os.getpid()}.987\0".encode()]
-        if not namespaces(process.pid) and not left:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"left after {end.name}: {namespaces(process.pid)} {left}")
 
+    def left():
+        return namespaces(process.pid) + list(processes_with(f"AUTODIST_TEST_MARK={mark}"))
 
-def reads(path):
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    wait_until(lambda: not left(), 30, every=0.1, said=lambda: f"left after {end.name}: {left()}")
 
 
 def main():

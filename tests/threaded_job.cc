@@ -1,5 +1,6 @@
 #include "tests/threaded_job.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -10,7 +11,7 @@
 #include "autodist/capture/capture.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/c10d/make_collectives.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 #include "autodist/exec/runner.h"
 #include "autodist/exec/start.h"
 #include "autodist/job/torch/shape_cache.h"
@@ -54,17 +55,20 @@ void read_at_end(exec::Runner& runner, const program::Program& program,
 
 }  // namespace
 
-Parameters tensors_of(const TrainingStep& step) {
-  Parameters tensors;
-  for (const NamedTensor& each : step.parameters) tensors.push_back(each.tensor);
-  return tensors;
-}
-
-void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what) {
+void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what,
+                  double absolute) {
   ASSERT_EQ(ours.size(), plain.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    EXPECT_TRUE(torch::allclose(ours[i], plain[i], 1e-9, 1e-9))
+    EXPECT_TRUE(torch::allclose(ours[i], plain[i], 1e-9, absolute))
         << what << ", " << i << ": " << (ours[i] - plain[i]).abs().max().item<double>();
+  }
+}
+
+void expect_equal(const Parameters& ours, const Parameters& others, const std::string& what) {
+  ASSERT_EQ(ours.size(), others.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(ours[i].equal(others[i]))
+        << what << ", " << i << ": " << (ours[i] - others[i]).abs().max().item<double>();
   }
 }
 
@@ -188,11 +192,24 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
     if (failure) std::rethrow_exception(failure);
   }
   for (std::uint32_t r = 1; r < ranks; ++r) {
-    for (std::size_t i = 0; i < results[0].size(); ++i) {
-      EXPECT_TRUE(results[r][i].equal(results[0][i])) << "rank " << r << " differs from the chief";
-    }
+    expect_equal(results[r], results[0], fmt::format("rank {} beside the chief", r));
   }
   return results[0];
+}
+
+Parameters run_job(const SmallJob& job, std::vector<std::uint64_t>* bytes_sent,
+                   const JobPlace* place) {
+  const std::int64_t example = job.example_rows > 0 ? job.example_rows : kBatch / job.ranks;
+  std::vector<TrainingStep> steps;
+  for (std::uint32_t rank = 0; rank < job.ranks; ++rank) {
+    steps.push_back(make_step(job.model, example));
+  }
+  return run_job(
+      steps, job.builder, job.optimizer.empty() ? optimizer_of(job.model) : job.optimizer, kSteps,
+      [&](int step, std::uint32_t rank) {
+        return rows_of(batch_at(job.model, step, job.batch), rank, job.ranks);
+      },
+      job.user_rules, job.micro_batches, bytes_sent, place);
 }
 
 }  // namespace autodist::testing_jobs

@@ -20,10 +20,11 @@
 
 namespace autodist::testing_jobs {
 
-// The step's parameters, in its order; copies_of() has copies.
-Parameters tensors_of(const TrainingStep& step);
-// Expects that they are equal to 1e-9.
-void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what);
+// Expects that they are equal to 1e-9, and what is near to 0 to `absolute`.
+void expect_close(const Parameters& ours, const Parameters& plain, const std::string& what,
+                  double absolute = 1e-9);
+// To the last bit.
+void expect_equal(const Parameters& ours, const Parameters& others, const std::string& what);
 
 // Where a job runs. With `cpu_only` one CPU rank stands for each listed GPU. What a rank captures
 // on the CPU is moved to its device, where its thread keeps what `on_thread` gives it.
@@ -56,6 +57,20 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
                    const std::function<Batch(int step, std::uint32_t part)>& rows,
                    const exec::UserRules* user_rules = nullptr, std::uint32_t micro_batches = 1,
                    std::vector<std::uint64_t>* bytes_sent = nullptr,
+                   const JobPlace* place = nullptr);
+
+// A job on a small model of the catalogue, whose ranks read their rows of batch_at().
+struct SmallJob {
+  std::string model;
+  std::string builder;
+  std::uint32_t ranks = 2;
+  std::int64_t batch = kBatch;  // rows of all ranks together
+  std::uint32_t micro_batches = 1;
+  std::string optimizer = {};     // by default optimizer_of() the model
+  std::int64_t example_rows = 0;  // of a rank's example; 0: its share of kBatch
+  const exec::UserRules* user_rules = nullptr;
+};
+Parameters run_job(const SmallJob& job, std::vector<std::uint64_t>* bytes_sent = nullptr,
                    const JobPlace* place = nullptr);
 
 }  // namespace autodist::testing_jobs

@@ -2,6 +2,7 @@
 // in-process transport), against plain libtorch on the union of the batches; and the same bits
 // twice.
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -9,7 +10,6 @@
 
 #include "autodist/models/catalogue.h"
 #include "tests/library_collectives.h"
-#include "tests/reference.h"
 #include "tests/threaded_job.h"
 
 namespace autodist {
@@ -17,44 +17,24 @@ namespace {
 
 using namespace testing_jobs;
 
-// Float64; sums in another order than libtorch's own reduction over the batch.
-constexpr double kTolerance = 1e-9;
-// Ninety batch norms in a row over few values (twelve per channel at the end, on four ranks)
-// amplify the last bits.
-double tolerance_of(const std::string& model) {
-  return model == "inception-small" ? 1e-8 : kTolerance;
-}
+// Float64; sums in another order than libtorch's own reduction over the batch. Ninety batch norms
+// in a row over few values (twelve per channel at the end, on four ranks) amplify the last bits.
+double tolerance_of(const std::string& model) { return model == "inception-small" ? 1e-8 : 1e-9; }
 
-Parameters train_distributed(const std::string& model, const std::string& builder,
-                             std::uint32_t ranks, std::int64_t batch = kBatch) {
-  std::vector<TrainingStep> steps;
-  for (std::uint32_t r = 0; r < ranks; ++r) steps.push_back(make_step(model, kBatch / ranks));
-  return run_job(steps, builder, optimizer_of(model), kSteps, [&](int step, std::uint32_t rank) {
-    return rows_of(batch_at(model, step, batch), rank, ranks);
-  });
-}
-
-struct Case {
-  std::string model;
-  std::string builder;
-  std::uint32_t ranks;
-};
-
-class EverySmallModel : public testing::TestWithParam<Case> {};
+class EverySmallModel : public testing::TestWithParam<SmallJob> {};
 
 TEST_P(EverySmallModel, EqualsPlainLibtorchAndItself) {
-  const auto& [model, builder, ranks] = GetParam();
-  if (testing_jobs::is_left_out(builder)) GTEST_SKIP() << "this build has no Gloo";
-  const Parameters ours = train_distributed(model, builder, ranks);
-  const Parameters plain = train_plain(model, ranks, kBatch, sgd_of(model));
+  const SmallJob& job = GetParam();
+  if (testing_jobs::is_left_out(job.builder)) GTEST_SKIP() << "this build has no Gloo";
+  const Parameters ours = run_job(job);
+  const Parameters& plain = trained_by_sgd(job.model, job.ranks);
   ASSERT_EQ(ours.size(), plain.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
     const double difference = (ours[i] - plain[i]).abs().max().item<double>();
-    EXPECT_LE(difference, tolerance_of(model) * (1 + plain[i].abs().max().item<double>()))
+    EXPECT_LE(difference, tolerance_of(job.model) * (1 + plain[i].abs().max().item<double>()))
         << "tensor " << i;
   }
-  const Parameters again = train_distributed(model, builder, ranks);
-  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].equal(again[i])) << i;
+  expect_equal(ours, run_job(job), "again");
 }
 
 // The families in which every way through the engine differs; the rest has the full product under
@@ -65,8 +45,8 @@ bool is_quick(const std::string& model) {
   return quick.count(model) > 0;
 }
 
-std::vector<Case> cases(bool slow) {
-  std::vector<Case> all;
+std::vector<SmallJob> cases(bool slow) {
+  std::vector<SmallJob> all;
   for (const models::ModelInfo& model : models::catalogue()) {
     if (!model.small) continue;
     for (const char* builder : {"PS", "PSLoadBalancing", "PartitionedPS", "AllReduce",
@@ -91,7 +71,7 @@ std::vector<Case> cases(bool slow) {
   return all;
 }
 
-std::string name_of(const testing::TestParamInfo<Case>& info) {
+std::string name_of(const testing::TestParamInfo<SmallJob>& info) {
   std::string name =
       info.param.model + "_" + info.param.builder + "_" + std::to_string(info.param.ranks);
   for (char& c : name) {
@@ -109,12 +89,9 @@ TEST(Training, UnevenBatchesAreWeightedBySamples) {
     for (const std::int64_t batch : {std::int64_t{7}, std::int64_t{2}}) {
       for (const char* builder : {"PartitionedPS", "AllReduce", "AllReduce:algorithm=library"}) {
         if (testing_jobs::is_left_out(builder)) continue;
-        const Parameters ours = train_distributed("digits", builder, ranks, batch);
-        const Parameters plain = train_plain("digits", ranks, batch, sgd_of("digits"));
-        for (std::size_t i = 0; i < ours.size(); ++i) {
-          EXPECT_TRUE(torch::allclose(ours[i], plain[i], kTolerance, kTolerance))
-              << builder << ", " << batch << " rows on " << ranks << ", tensor " << i;
-        }
+        expect_close(run_job({"digits", builder, ranks, batch}),
+                     trained_by_sgd("digits", ranks, batch),
+                     fmt::format("{}, {} rows on {}", builder, batch, ranks));
       }
     }
   }
@@ -122,10 +99,9 @@ TEST(Training, UnevenBatchesAreWeightedBySamples) {
 
 // Wherever the owners sit, the sums are made in rank order: the bits are the same.
 TEST(Training, OwnersDoNotChangeTheBits) {
-  const Parameters ps = train_distributed("digits", "PS", 2);
+  const Parameters ps = run_job({"digits", "PS"});
   for (const char* builder : {"PSLoadBalancing", "PartitionedPS", "AllReduce", "PartitionedAR"}) {
-    const Parameters other = train_distributed("digits", builder, 2);
-    for (std::size_t i = 0; i < ps.size(); ++i) EXPECT_TRUE(ps[i].equal(other[i])) << builder;
+    expect_equal(run_job({"digits", builder}), ps, builder);
   }
 }
 

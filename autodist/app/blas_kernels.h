@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "autodist/job/place.h"
+#include "autodist/base/environment.h"
 
 namespace autodist::app {
 

@@ -10,10 +10,6 @@
 namespace autodist::app {
 namespace {
 
-bool begins_with(const std::string& word, const std::string& begin) {
-  return word.rfind(begin, 0) == 0;
-}
-
 std::string typed(const std::string& word) {
   const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("-_./:,=+@%", c) != nullptr;
@@ -29,7 +25,7 @@ std::optional<std::string> value_of(const std::vector<std::string>& words,
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option && i + 1 < words.size()) {
       value = words[++i];
-    } else if (begins_with(words[i], option + "=")) {
+    } else if (words[i].starts_with(option + "=")) {
       value = words[i].substr(option.size() + 1);
     }
   }
@@ -46,7 +42,7 @@ std::vector<std::string> without_option(const std::vector<std::string>& words,
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i] == option) {
       ++i;
-    } else if (!begins_with(words[i], option + "=")) {
+    } else if (!words[i].starts_with(option + "=")) {
       all.push_back(words[i]);
     }
   }

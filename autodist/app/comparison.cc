@@ -41,13 +41,10 @@ std::set<std::uint32_t> ranks_of(const Steps& steps) {
   return ranks;
 }
 
-Steps at_ranks_of(const Steps& other, const Steps& steps) {
+Steps at_ranks_of(const Steps& other, Steps steps) {
   const std::set<std::uint32_t> ranks = ranks_of(other);
-  Steps some;
-  for (const auto& each : steps) {
-    if (ranks.count(each.first) > 0) some.insert(each);
-  }
-  return some;
+  std::erase_if(steps, [&](const auto& each) { return ranks.count(each.first) == 0; });
+  return steps;
 }
 
 // Of ranks that both have the steps that both have; where there are none (a prediction's first
@@ -115,9 +112,9 @@ std::vector<Compared> joined(const std::map<std::string, double>& predicted,
   return rows;
 }
 
-std::vector<std::string> cells_of(const Compared& row) {
-  return {to_string(row.predicted), to_string(row.measured),
-          fmt::format("{:+.1f} %", 100 * row.error())};
+std::vector<std::string> row_of(const Compared& compared) {
+  return {compared.name, to_string(compared.predicted), to_string(compared.measured),
+          fmt::format("{:+.1f} %", 100 * compared.error())};
 }
 
 ordered_json json_of(const Compared& row) {
@@ -181,20 +178,16 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
 std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns) {
   std::vector<std::vector<std::string>> rows{
       {"per step and rank", "predicted", "measured", "error"}};
-  const auto add = [&](const std::string& name, const std::vector<std::string>& cells) {
-    rows.push_back({name});
-    rows.back().insert(rows.back().end(), cells.begin(), cells.end());
-  };
   const auto add_title = [&](const char* title) {
     for (const char* name : {"", title}) rows.push_back({name, "", "", ""});
   };
-  add("step", cells_of(comparison.step));
+  rows.push_back(row_of(comparison.step));
   add_title("phases");
-  for (const Compared& row : comparison.phases) add(row.name, cells_of(row));
+  for (const Compared& each : comparison.phases) rows.push_back(row_of(each));
   add_title("variables (waiting + wire)");
   report::AlikeRows variables(most);
-  for (const Compared& row : comparison.variables) variables.add(row.name, cells_of(row));
-  for (const auto& row : variables.shown()) add(row.name, row.cells);
+  for (const Compared& each : comparison.variables) variables.add(row_of(each));
+  for (auto& row : variables.shown()) rows.push_back(std::move(row));
   std::string text = report::fitted_table(std::move(rows), {1, 2, 3}, columns);
   if (comparison.ranks_predicted != comparison.ranks_measured) {
     text += fmt::format(

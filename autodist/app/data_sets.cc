@@ -1,6 +1,5 @@
 #include "autodist/app/data_sets.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -71,12 +70,6 @@ std::vector<CellStats> stats_of(const std::vector<planning::DataCell>& cells,
   return all;
 }
 
-std::string line_of(const search::EvaluationRow& row, const search::RankerResult& result) {
-  return fmt::format("{:<32} {:>6} {:>6}  {:<18} {:>8.3f} {:>8} {:>8.1f} %\n", name_of(row.known),
-                     row.trials, row.cells, result.ranker, result.accuracy.share(),
-                     result.accuracy.pairs, 100 * result.regret);
-}
-
 }  // namespace
 
 std::string stats_table(const std::vector<planning::DataCell>& cells,
@@ -119,7 +112,11 @@ std::string evaluation_table(const std::vector<search::EvaluationRow>& rows) {
   std::string text = fmt::format("{:<32} {:>6} {:>6}  {:<18} {:>8} {:>8} {:>10}\n", "known before",
                                  "trials", "cells", "ranker", "accuracy", "pairs", "regret");
   for (const search::EvaluationRow& row : rows) {
-    for (const search::RankerResult& result : row.rankers) text += line_of(row, result);
+    for (const search::RankerResult& result : row.rankers) {
+      text += fmt::format("{:<32} {:>6} {:>6}  {:<18} {:>8.3f} {:>8} {:>8.1f} %\n",
+                          name_of(row.known), row.trials, row.cells, result.ranker,
+                          result.accuracy.share(), result.accuracy.pairs, 100 * result.regret);
+    }
   }
   return text;
 }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "autodist/base/error.h"
+
 namespace autodist::app {
 namespace {
 
@@ -14,8 +16,7 @@ TEST(DeviceFailure, IsWhatAnotherStartMayDoWithout) {
         "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
         "NCCL error in: ProcessGroupNCCL.cpp:1275, unhandled system error",
         "NCCL Error 2: unhandled system error"}) {
-    EXPECT_TRUE(is_device_failure(message)) << message;
-    EXPECT_FALSE(is_out_of_memory(message)) << message;
+    EXPECT_EQ(refused_by(message), Refused::kDevice) << message;
   }
 }
 
@@ -27,8 +28,7 @@ TEST(DeviceFailure, IsNoneWhereTheSameWouldBeRefusedAgain) {
         "CUDA error: device-side assert triggered", "CUDA error: invalid device ordinal",
         "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED",
         "CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm(…)`"}) {
-    EXPECT_FALSE(is_device_failure(message)) << message;
-    EXPECT_FALSE(is_out_of_memory(message)) << message;
+    EXPECT_EQ(refused_by(message), Refused::kModelAndData) << message;
   }
 }
 
@@ -37,10 +37,22 @@ TEST(DeviceFailure, MemoryThatHasRunOutIsAnother) {
        {"CUDA out of memory. Tried to allocate 20.00 MiB", "CUDA error: out of memory",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
         "[enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: you "
-        "tried to allocate 8 bytes. Error code 12 (Cannot allocate memory)",
-        "step 3: cuda:0 of rank 1 has no memory left at op 7 (aten::mm in 'head')"}) {
-    EXPECT_TRUE(is_out_of_memory(message)) << message;
-    EXPECT_FALSE(is_device_failure(message)) << message;
+        "tried to allocate 8 bytes. Error code 12 (Cannot allocate memory)"}) {
+    EXPECT_EQ(refused_by(message), Refused::kMemory) << message;
+  }
+}
+
+// TorchScript's messages lead to it through the lines of the file's code.
+TEST(DeviceFailure, IsSaidByTheLineThatNamesIt) {
+  EXPECT_NO_THROW(fail_of_device("train: step 3", "Target 11 is out of bounds.\nmore"));
+  EXPECT_NO_THROW(fail_of_device("train: step 3", "CUDA error: out of memory"));
+  try {
+    fail_of_device("model.pt", "Traceback of\nCUDA error: unspecified launch failure\n");
+    ADD_FAILURE() << "is passed over";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kPeersLost);
+    EXPECT_STREQ(error.what(),
+                 "model.pt: the device has failed: CUDA error: unspecified launch failure");
   }
 }
 

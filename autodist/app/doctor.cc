@@ -30,13 +30,14 @@
 #include "autodist/job/machine.h"
 #include "autodist/job/open_files.h"
 #include "autodist/job/subprocess.h"
+#include "autodist/program/host_memory.h"
 
 namespace autodist::app {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string first_line(const std::string& path) {
+std::string first_line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
@@ -138,8 +139,7 @@ void ask_libtorch(MachineFacts& facts) {
 // The driver pins what CUDA asks for, whatever `ulimit -l` says; the limit is that of network cards
 // which read memory by themselves.
 Finding pinned_finding(const MachineFacts& machine, std::size_t ranks) {
-  constexpr std::uint64_t kOfARank = std::uint64_t{4} << 30;  // exec/rank_slices.cc
-  const std::uint64_t most = kOfARank * ranks;
+  const std::uint64_t most = static_cast<std::uint64_t>(program::kMostPinnedMemory.value) * ranks;
   const std::string locked =
       machine.locked_memory == RLIM_INFINITY ? "unlimited" : size(machine.locked_memory);
   Finding finding =
@@ -239,10 +239,10 @@ MachineFacts machine_facts() {
   if (::statvfs("/dev/shm", &shm) == 0) facts.shared_memory = shm.f_bavail * shm.f_frsize;
   facts.free_memory = static_cast<std::uint64_t>(job::free_memory().value);
   facts.port = can_bind();
-  std::istringstream range(first_line("/proc/sys/net/ipv4/ip_local_port_range"));
+  std::istringstream range(first_line_of("/proc/sys/net/ipv4/ip_local_port_range"));
   range >> facts.first_port >> facts.last_port;
   facts.clock_source =
-      first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+      first_line_of("/sys/devices/system/clocksource/clocksource0/current_clocksource");
   timex clock{};
   facts.synchronised = ::adjtimex(&clock) != TIME_ERROR && (clock.status & STA_UNSYNC) == 0;
   return facts;

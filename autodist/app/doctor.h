@@ -72,7 +72,7 @@ struct NodeFacts {
 // Of its nodes, then of its spares.
 std::vector<NodeFacts> node_facts(const cluster::Cluster& cluster);
 
-// In the order of the fields above; `ranks`: of the job on this machine.
+// In the order of the fields of MachineFacts; `ranks`: of the job on this machine.
 std::vector<Finding> findings(const MachineFacts& machine, std::size_t ranks);
 std::vector<Finding> findings(const std::vector<NodeFacts>& nodes);
 // Of the nodes that are here: whether there are the GPUs that their file lists, and whether it

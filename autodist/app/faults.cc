@@ -19,9 +19,8 @@
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
 #include "autodist/base/statistics.h"
-#include "autodist/base/units.h"
+#include "autodist/base/text.h"
 #include "autodist/job/control_group.h"
-#include "autodist/job/job_memory.h"
 #include "autodist/job/machine.h"
 #include "autodist/job/place.h"
 #include "autodist/job/remote.h"
@@ -29,9 +28,6 @@
 
 namespace autodist::app {
 namespace {
-
-// The side of the machine that is cut off goes last, and is whole again last.
-constexpr Seconds kCutIsLate{0.5};
 
 // Of this machine's processes, by their parent. One that ends meanwhile is left out.
 std::map<int, std::vector<int>> children_by_parent() {
@@ -51,25 +47,14 @@ std::map<int, std::vector<int>> children_by_parent() {
 }
 
 Environment environment_of_process(int pid) {
-  const std::string text = job::read_if_there(fmt::format("/proc/{}/environ", pid)).value_or("");
-  std::vector<std::string> variables;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\0', begin), text.size());
-    variables.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return environment_of(std::move(variables));
+  const auto text = job::read_if_there(fmt::format("/proc/{}/environ", pid));
+  return environment_of(split(text.value_or(""), '\0'));
 }
 
 // Of a process that is one; `train`'s chief has no number from anybody.
 std::optional<std::uint32_t> rank_of(const Environment& environment) {
-  const auto number = environment("AUTODIST_RANK");
-  std::uint32_t rank = 0;
-  if (!number) {
-    return environment(job::JobMemory::kVariable) ? std::optional(rank) : std::nullopt;
-  }
-  std::from_chars(number->data(), number->data() + number->size(), rank);
-  return rank;
+  if (const auto number = environment("AUTODIST_RANK")) return as_number<std::uint32_t>(*number);
+  return environment(job::JobMemory::kVariable) ? std::optional(0U) : std::nullopt;
 }
 
 // Tells this job's processes on other machines: by where their chief listens, or by its process and
@@ -224,7 +209,7 @@ void Faults::cut(const std::string& address, const cluster::Cluster& cluster) {
   } catch (const Error& error) {
     what_ += fmt::format(", in part ({})", error.what());
   }
-  whole_again_ = clock_.now() + kCutIsLate + how_long;
+  whole_again_ = clock_.now() + kOwnSideIsLate + how_long;
   say_line("chaos: " + what_);
 }
 
@@ -264,13 +249,9 @@ void Faults::note_training_again(std::int64_t steps_again) {
   harmed_.reset();
   times_.push_back(time);
   steps_again_ += steps_again;
-  write(nlohmann::ordered_json{
-      {"fault", what_}, {"training_again_seconds", time.value}, {"steps_again", steps_again}}
-            .dump());
-}
-
-void Faults::write(const std::string& record) {
-  if (!log_ || log_->append(record + "\n") || log_->failure().empty()) return;
+  const nlohmann::ordered_json record{
+      {"fault", what_}, {"training_again_seconds", time.value}, {"steps_again", steps_again}};
+  if (!log_ || log_->append(record.dump() + "\n")) return;
   say_line(log_->failure() + "; the chaos goes on");
   log_.reset();
 }

@@ -70,7 +70,6 @@ class Faults {
   // REQUIRES: there is one.
   const RankAt& drawn(const std::vector<RankAt>& ranks);
   void look_at_cut(const job::JobMemory::Progress& progress, bool training);
-  void write(const std::string& record);
 
   FaultPlan plan_;
   std::function<cluster::Cluster()> machines_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "autodist/base/error.h"
+#include "tests/happens.h"
 
 namespace autodist::app {
 namespace {
@@ -40,21 +41,20 @@ TEST(Faults, FindsTheRanksOfThisJob) {
   const pid_t other = process_with({"AUTODIST_RANK=1", "AUTODIST_STARTED_BY=1"});
   const pid_t stranger = process_with({"HOME=/"});
   std::vector<RankAt> ranks;
-  for (int i = 0; i < 500 && ranks.size() < 2; ++i) {  // until they are what they become
-    ranks = running_ranks(cluster, false, 0);
-    ::usleep(10'000);
-  }
-  ASSERT_EQ(ranks.size(), 2U);
+  // Processes become what they are in their own time.
+  const auto are_found = [&](std::size_t count, std::uint32_t standby_number) {
+    return testing_jobs::happens([&] {
+      ranks = running_ranks(cluster, false, standby_number);
+      return ranks.size() == count;
+    });
+  };
+  ASSERT_TRUE(are_found(2, 0));
   EXPECT_EQ(ranks[0].pid, -chief);
   EXPECT_EQ(ranks[1].rank, 1U);
   EXPECT_EQ(ranks[1].pid, -other);
   EXPECT_TRUE(running_ranks(cluster, false, 1).empty());
   const pid_t standby = process_with({"AUTODIST_JOB_FD=10", "AUTODIST_STANDBY=1"});
-  for (int i = 0; i < 500 && ranks.size() != 1; ++i) {
-    ranks = running_ranks(cluster, false, 1);
-    ::usleep(10'000);
-  }
-  ASSERT_EQ(ranks.size(), 1U);
+  ASSERT_TRUE(are_found(1, 1));
   EXPECT_EQ(ranks[0].pid, -standby);
   EXPECT_EQ(running_ranks(cluster, false, 0).size(), 2U);
   for (const pid_t pid : {chief, other, stranger, standby}) {

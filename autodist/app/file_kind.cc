@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
@@ -16,12 +15,9 @@ namespace {
 
 // A line of YAML with the key, or a JSON object with it.
 bool has_key(const std::string& text, const std::string& key) {
-  if (text.find('"' + key + '"') != std::string::npos) return true;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.rfind(key + ":", 0) == 0) return true;
-  }
-  return false;
+  const std::string lines = fmt::format("\n{}", text);
+  return lines.find(fmt::format("\"{}\"", key)) != std::string::npos ||
+         lines.find(fmt::format("\n{}:", key)) != std::string::npos;
 }
 
 // What trainings and predictions leave behind, by its first bytes.
@@ -33,7 +29,7 @@ std::optional<FileKind> kind_of_record(const std::string& bytes) {
   if (head.front() != '{') return std::nullopt;
   if (has("\"traceEvents\"")) return FileKind::kTrace;
   if (has("\"bound_seconds\"")) return FileKind::kPrediction;
-  const auto first = nlohmann::json::parse(head.substr(0, head.find('\n')), nullptr, false);
+  const auto first = nlohmann::json::parse(first_line(head), nullptr, false);
   if (first.is_object() && first.contains("step")) return FileKind::kLog;
   return std::nullopt;
 }

@@ -15,8 +15,8 @@ struct StepMetrics {
   std::int64_t step = 0;
   double unix_seconds = 0;
   std::vector<std::pair<std::string, double>> values;  // the same names at every step
-  std::string plan =
-      "";  // that the step ran under; empty: not said. TensorBoard has no place for it
+  // That the step ran under; empty: not said. TensorBoard has no place for it.
+  std::string plan = "";
 };
 
 // Writes each step at once, so that a run that ends early has left all of it. A step that cannot be

@@ -15,8 +15,6 @@ namespace autodist::app {
 namespace {
 
 constexpr char kDone[] = "routes: done";
-// Its answer has come back by then, on the way that is cut.
-constexpr Seconds kBeforeItsOwnSide{0.5};
 
 // What runs on a machine, by a POSIX shell. All that it says goes to standard output; nothing may
 // hold that open, as who reads it waits for its end.
@@ -124,7 +122,7 @@ void cut_off(const std::string& address, Seconds how_long, const cluster::Cluste
   for (const cluster::Node& node : cluster.nodes) {
     if (node.address == address) {
       const std::string later =
-          fmt::format("sleep {}; ", kBeforeItsOwnSide.value) + routes("add") + "; " + until_whole;
+          fmt::format("sleep {}; ", kOwnSideIsLate.value) + routes("add") + "; " + until_whole;
       its_own.push_back(
           task_on(node, cluster,
                   prelude(others) + in_background(later) + fmt::format("echo '{}'\n", kDone)));

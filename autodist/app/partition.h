@@ -17,9 +17,13 @@ namespace autodist::app {
 // changed: that takes `ip`, and root or a sudo that asks nothing.
 void check_partitions(const cluster::Cluster& cluster);
 
-// Half a second after its own side has answered, and at once on the others'. `address` is a node of
-// the cluster that is another machine. Throws Error(kEnvironment) where a machine does not do it:
-// some may be cut off from each other then, for as long.
+// The side of the machine that is cut off goes so much later than the others', as its answer comes
+// back on the way that is cut, and is whole again so much later.
+inline constexpr Seconds kOwnSideIsLate{0.5};
+
+// Returns when all have answered. `address` is a node of the cluster that is another machine.
+// Throws Error(kEnvironment) where a machine does not do it: some may be cut off from each other
+// then, for as long.
 void cut_off(const std::string& address, Seconds how_long, const cluster::Cluster& cluster);
 
 }  // namespace autodist::app

@@ -41,7 +41,7 @@ class Gatherer {
       fail(ErrorCode::kUsage,
            "report: nothing to show. Name a trace, a log, a strategy or a graph.");
     }
-    plan();
+    if (can_plan()) plan();
     page_.title = request_.title.empty() ? title() : request_.title;
     return std::move(page_);
   }
@@ -49,6 +49,10 @@ class Gatherer {
  private:
   void once(bool there, const std::string& what, const char* kind) const {
     if (there) fail(ErrorCode::kUsage, "report: {} is a second {}; one expected", what, kind);
+  }
+  void take_once(bool there, const std::string& what, const char* kind) {
+    once(there, what, kind);
+    page_.sources.push_back(file_name(what));
   }
 
   void add_trace(std::string json, const std::string& path, bool predicted) {
@@ -66,28 +70,24 @@ class Gatherer {
         return add_trace(std::move(bytes), what, predicted);
       }
       case FileKind::kLog:
-        once(page_.run.has_value(), what, "log");
+        take_once(page_.run.has_value(), what, "log");
         page_.run = report::parse_run_log(bytes, what);
-        page_.sources.push_back(file_name(what));
         return;
       case FileKind::kPrediction:
-        once(page_.prediction.has_value(), what, "prediction");
+        take_once(!page_.prediction.is_null(), what, "prediction");
         page_.prediction = report::parse_prediction(bytes, what);
-        page_.sources.push_back(file_name(what));
         return;
       case FileKind::kSweep:
-        once(page_.sweep.has_value(), what, "what-if");
+        take_once(page_.sweep.has_value(), what, "what-if");
         page_.sweep = report::parse_sweep(bytes, what);
-        page_.sources.push_back(file_name(what));
         return;
       case FileKind::kGraph:
       case FileKind::kGraphItem:
         return take_graph(planning::parse_graph(bytes, what), what);
       case FileKind::kStrategy:
-        once(page_.strategy.has_value(), what, "strategy");
+        take_once(page_.strategy.has_value(), what, "strategy");
         page_.strategy = strategy::parse_strategy(bytes, what, &warnings_);
         page_.chosen_by = file_name(what);
-        page_.sources.push_back(file_name(what));
         return;
       case FileKind::kCluster:
         return take_cluster(cluster::parse_cluster(bytes, what), what);
@@ -106,12 +106,12 @@ class Gatherer {
   }
 
   void take_graph(ir::Graph graph, const std::string& what) {
-    once(page_.graph != nullptr, what, "graph");
+    take_once(page_.graph != nullptr, what, "graph");
     page_.graph = std::make_shared<const ir::Graph>(std::move(graph));
-    page_.sources.push_back(file_name(what));
   }
 
-  void plan() {
+  // Whether there is what a plan is made of; warns of what is there for nothing.
+  bool can_plan() {
     const std::string& builder = request_.builder;
     if (page_.strategy && !builder.empty()) {
       fail(ErrorCode::kUsage, "report: --builder {} beside {}, a strategy. Leave one of them out.",
@@ -121,19 +121,22 @@ class Gatherer {
     if (page_.graph != nullptr && page_.strategy) {
       strategy::check_is_of(*page_.strategy, *page_.graph, page_.chosen_by);
     }
-    if (page_.graph == nullptr || !cluster_ || !has_plan) {
-      if (cluster_ || !builder.empty()) {
-        warnings_.push_back(fmt::format(
-            "report: {} adds nothing to the page without {}",
-            cluster_ ? "the cluster " + cluster_name_ : "--builder " + builder,
-            page_.graph == nullptr ? "a graph"
-                                   : (cluster_ ? "a strategy, or --builder" : "a cluster")));
-      }
-      return;
+    if (page_.graph != nullptr && cluster_ && has_plan) return true;
+    if (cluster_ || !builder.empty()) {
+      warnings_.push_back(fmt::format(
+          "report: {} adds nothing to the page without {}",
+          cluster_ ? "the cluster " + cluster_name_ : "--builder " + builder,
+          page_.graph == nullptr ? "a graph"
+                                 : (cluster_ ? "a strategy, or --builder" : "a cluster")));
     }
+    return false;
+  }
+
+  void plan() {
+    const sim::Calibration calibration = sim::read_calibration(cluster_name_);
     if (!page_.strategy) {
       planning::StrategyRequest request{request_.builder, "", {}};
-      request.calibration = sim::read_calibration(cluster_name_);
+      request.calibration = calibration;
       request.cpu_only = request_.cpu_only;
       page_.strategy = planning::choose_strategy(request, *page_.graph, *cluster_, warnings_);
       page_.chosen_by = planning::source_of(request);
@@ -144,16 +147,16 @@ class Gatherer {
         planning::declared_options(*cluster_, *page_.graph, request_.cpu_only);
     const program::Program program =
         passes::rewrite(page_.graph, *page_.strategy, *cluster_, options, page_.chosen_by);
-    planning::PlanPageRequest how =
-        planning::page_request(page_.chosen_by, options, AUTODIST_GLOO, cluster_name_);
+    planning::PlanPageRequest how = planning::page_request(
+        page_.chosen_by, options, AUTODIST_GLOO, calibration, sim::calibration_file(cluster_name_));
     // What a library reduces is in the clear: a job whose plan has that is not encrypted.
     how.how.passes.encrypted =
         program.collectives.empty() && planning::encrypts(Encryption::kAuto, *cluster_);
     how.timeline = request_.predicted.empty();
-    const std::optional<report::PagePrediction> given = std::move(page_.prediction);
+    const nlohmann::ordered_json given = std::move(page_.prediction);
     planning::add_plan(page_, page_.graph, *cluster_, strategy::Strategy(*page_.strategy), program,
                        how);
-    if (given) page_.prediction = given;
+    if (!given.is_null()) page_.prediction = given;
   }
 
   std::string title() const {

@@ -14,9 +14,9 @@
 #include <string>
 #include <thread>
 
+#include "autodist/base/environment.h"
 #include "autodist/base/error.h"
 #include "autodist/base/mutex.h"
-#include "autodist/job/place.h"
 
 namespace autodist::app {
 
@@ -29,8 +29,6 @@ const std::atomic<bool>& watch_second_stop_signal();
 
 // The exit code of a verb that such a signal has left with a part of its work.
 inline constexpr int kInterrupted = 130;
-// This plus a signal's number is the exit code of what the signal has ended.
-inline constexpr int kBySignal = 128;
 
 // "SIGTERM": the signal that set a flag last; its number; and whether a terminal sent it, to all
 // processes of its foreground group.

@@ -3,19 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <filesystem>
 #include <thread>
 
 #include "autodist/app/this_process.h"
-#include "autodist/base/file.h"
+#include "autodist/base/file_system.h"
+#include "autodist/base/step_folders.h"
 #include "autodist/job/control_group.h"
 
 namespace autodist::app {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{20};
 // A network that comes back, or an sshd that is started again, takes seconds.
 constexpr Seconds kUntilSecondLook{5};
 // As among ranks: a sign of life comes every second.
@@ -163,39 +161,39 @@ void Supervision::look_at_standby() {
 std::optional<std::string> Supervision::checkpoint_in(const std::string& folder) const {
   const std::int64_t saved = memory_.progress().saved;
   if (folder.empty() || saved < 0) return std::nullopt;
-  const std::string path = fmt::format("{}/step-{}", folder, saved);
-  std::error_code unknown;
-  const bool is_there = std::filesystem::exists(path, unknown) ||
-                        std::filesystem::exists(path + ".old", unknown);  // stopped between renames
-  return is_there ? std::optional(path) : std::nullopt;
+  RealFileSystem files;
+  if (!has_step(files, folder, saved)) return std::nullopt;
+  return step_folder(folder, saved);
 }
 
-void Supervision::save_snapshot(const std::string& folder) {
+void Supervision::save_snapshot() {
   const job::JobMemory::Progress progress = memory_.progress();
+  const std::string folder = memory_.folder_of_snapshot();
   if (folder.empty() || progress.kept < 0) return;
   // What was saved elsewhere, by another job of the program say, is no reason to lose it.
   const auto saved = checkpoint_in(folder);
   if (saved && progress.kept <= progress.saved) return;
-  const std::string path = fmt::format("{}/step-{}", folder, progress.kept);
-  try {
-    std::filesystem::remove_all(path + ".tmp");
-    std::filesystem::create_directories(path + ".tmp");
+  const std::string path = step_folder(folder, progress.kept);
+  RealFileSystem files;
+  const auto write = [&](const std::string& to) {
     for (const std::string& name : memory_.files_of_snapshot()) {
-      write_file_atomically(path + ".tmp/" + name.substr(name.rfind('/') + 1),
-                            memory_.from_snapshot(name).value_or(""));
+      const std::string bytes = memory_.from_snapshot(name).value_or("");
+      files.write_synced(fmt::format("{}/{}", to, name.substr(name.rfind('/') + 1)), {bytes});
     }
-    sync_folder(path + ".tmp");
-    std::filesystem::remove_all(path);  // an older job's
-    std::filesystem::rename(path + ".tmp", path);
-    sync_folder(folder);
+  };
+  bool is_saved = false;
+  const auto written = [&] {
+    is_saved = true;
     memory_.note_saved(progress.kept);
     say_line(fmt::format("what was in memory is {}", path));
+  };
+  try {
+    put_in_place(files, folder, progress.kept, /*as_snapshot=*/false, write, written);
   } catch (const std::exception& error) {
-    std::error_code ignored;
-    std::filesystem::remove_all(path + ".tmp", ignored);
-    say_line(
-        fmt::format("{}: what was in memory cannot be saved: {}. Checkpoints stand as they were.",
-                    path, error.what()));
+    say_line(is_saved ? error.what()
+                      : fmt::format("{}: what was in memory cannot be saved: {}. Checkpoints stand "
+                                    "as they were.",
+                                    path, error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -20,6 +21,9 @@
 #include "autodist/job/membership.h"
 
 namespace autodist::app {
+
+// Between two looks at what runs.
+inline constexpr std::chrono::milliseconds kLook{20};
 
 class Supervision {
  public:
@@ -60,9 +64,10 @@ class Supervision {
   bool goes_on(job::GenerationEnd end, const std::string& folder, const std::atomic<bool>& stop,
                const std::function<bool()>& standby);
 
-  // For a job that is over: writes its snapshot as a checkpoint there, where that is newer than
-  // what it saved, and says so, or why it cannot.
-  void save_snapshot(const std::string& folder);
+  // For a job that is over: writes the snapshot in memory as a checkpoint into the folder that the
+  // job has named (job::Snapshots::choose_folder), where it is newer than what was saved there, and
+  // says so, or why it cannot.
+  void save_snapshot();
   // The newest checkpoint that this job wrote there; nothing: it wrote none.
   [[nodiscard]] std::optional<std::string> checkpoint_in(const std::string& folder) const;
 

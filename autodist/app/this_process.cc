@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <iostream>
 #include <memory>
-#include <string>
 
 #include "autodist/base/mutex.h"
 #include "autodist/base/text.h"

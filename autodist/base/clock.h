@@ -6,6 +6,8 @@
 #include <time.h>
 
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 
 #include "autodist/base/units.h"
 
@@ -26,6 +28,11 @@ class SteadyClock final : public Clock {
         std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count());
   }
 };
+
+// For a library that counts whole ones: rounded up, so that nobody waits for less.
+inline std::chrono::milliseconds to_milliseconds(Seconds seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
+}
 
 // A time from now on, by the machine's monotonic clock.
 class Deadline {

@@ -13,6 +13,7 @@ struct Row {
   std::size_t size;
 };
 
+// A row per type, in the order of DType.
 constexpr std::array<Row, 12> kRows{{
     {DType::kFloat32, "f32", 4},
     {DType::kFloat64, "f64", 8},
@@ -28,12 +29,20 @@ constexpr std::array<Row, 12> kRows{{
     {DType::kComplex128, "c128", 16},
 }};
 
-const Row& row_of(DType dtype) {
-  for (const Row& row : kRows) {
-    if (row.dtype == dtype) return row;
+constexpr std::size_t index_of(DType dtype) {
+  return static_cast<std::size_t>(dtype) - static_cast<std::size_t>(DType::kFloat32);
+}
+constexpr bool rows_are_in_order() {
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    if (index_of(kRows[i].dtype) != i) return false;
   }
-  AD_CHECK(false) << "dtype " << static_cast<int>(dtype);
-  return kRows[0];
+  return true;
+}
+static_assert(rows_are_in_order());
+
+const Row& row_of(DType dtype) {
+  AD_CHECK(index_of(dtype) < kRows.size()) << "dtype " << static_cast<int>(dtype);
+  return kRows[index_of(dtype)];
 }
 
 }  // namespace

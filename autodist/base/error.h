@@ -24,6 +24,8 @@ enum class ErrorCode : int {
   kAuthentication = 7,  // a peer could not prove that it belongs to the job
   kTimeout = 124,       // a wait reached its limit
 };
+// A process that a signal has ended has this plus the signal's number as its exit code in shells.
+inline constexpr int kBySignal = 128;
 
 // Names and values from files may hold line breaks and control characters, which a message shows as
 // escapes.

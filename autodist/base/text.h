@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,34 @@ inline std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return parts;
+}
+
+// The parts before, between and behind separators: an empty text is one empty part.
+inline std::vector<std::string> split_all(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (true) {
+    const std::size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) return parts;
+    text.remove_prefix(end + 1);
+  }
+}
+
+inline std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// The text with each of these characters written as the text beside it.
+inline std::string escaped(std::string_view text, const std::map<char, std::string>& written) {
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    const auto other = written.find(c);
+    if (other == written.end()) {
+      result += c;
+    } else {
+      result += other->second;
+    }
+  }
+  return result;
 }
 
 // A sentence as a part of another one.

@@ -19,14 +19,10 @@ Names by_name(const std::vector<NamedTensor>& tensors) {
   return names;
 }
 
-std::vector<std::int64_t> constant_sizes(const std::vector<ir::Affine>& sizes) {
-  std::vector<std::int64_t> result;
-  for (const ir::Affine& size : sizes) result.push_back(size.constant);
-  return result;
-}
-
+// Nothing that is bound depends on the batch.
 std::string expected(const ir::TensorType& type) {
-  return fmt::format("{} [{}]", name_of(type.dtype), fmt::join(constant_sizes(type.sizes), ", "));
+  return fmt::format("{} [{}]", name_of(type.dtype),
+                     fmt::join(ir::integers_at(type.sizes, 0), ", "));
 }
 
 constexpr char kAgain[] = "Capture this model, or take the one that was captured.";
@@ -53,12 +49,12 @@ bool same_strides(const torch::Tensor& tensor, const std::vector<std::int64_t>& 
 
 const torch::Tensor& checked(const ir::Graph& graph, const char* kind, const std::string& name,
                              const ir::TensorType& type, const torch::Tensor& tensor) {
-  const auto sizes = constant_sizes(type.sizes);
+  const auto sizes = ir::integers_at(type.sizes, 0);
   if (tensor.sizes() != torch::IntArrayRef(sizes) || dtype_of(tensor.scalar_type()) != type.dtype) {
     fail(ErrorCode::kUsage, "bind: {} '{}' is {} in graph '{}' and {} in the model. {}", kind, name,
          expected(type), graph.name, describe(tensor), kAgain);
   }
-  const auto strides = constant_sizes(type.strides);
+  const auto strides = ir::integers_at(type.strides, 0);
   if (tensor.layout() == torch::kStrided && !same_strides(tensor, strides)) {
     fail(ErrorCode::kUsage,
          "bind: {} '{}' has strides [{}] in graph '{}' and [{}] in the model. {}", kind, name,
@@ -88,7 +84,7 @@ const torch::Tensor& find(const ir::Graph& graph, const ir::Variable& variable,
 torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
                          const torch::Device& device) {
   const ir::TensorType& type = graph.value(constant.value).type;
-  const auto sizes = constant_sizes(type.sizes);
+  const auto sizes = ir::integers_at(type.sizes, 0);
   torch::Tensor dense = torch::empty(sizes, scalar_type_of(type.dtype));
   if (constant.bytes.size() != dense.nbytes()) {
     fail(
@@ -99,7 +95,7 @@ torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
   }
   std::memcpy(dense.data_ptr(), constant.bytes.data(), constant.bytes.size());
   torch::Tensor tensor =
-      torch::empty_strided(sizes, constant_sizes(type.strides), dense.options().device(device));
+      torch::empty_strided(sizes, ir::integers_at(type.strides, 0), dense.options().device(device));
   return tensor.copy_(dense);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/capture/costs.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/flops.h"
@@ -33,20 +34,19 @@ struct Draft {
   std::string reason;  // why there is none
 };
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 // Whether a capture at the example's own size would lack it, too. Memory that only more rows than
 // the example's take is no reason to refuse.
 bool is_lack_at_any_size(const Subject& subject, std::int64_t count, const std::exception& error) {
   const auto* refusal = dynamic_cast<const DeviceRefusal*>(&error);
-  if (refusal != nullptr && refusal->code() != ErrorCode::kInfeasible) return true;  // a kernel
+  if (refusal != nullptr && !refusal->lacks_memory()) return true;  // a kernel
   const bool is_memory =
       refusal != nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
   return is_memory && count <= subject.example_rows();
 }
 
 std::string why_not(std::int64_t count, const std::exception& error) {
-  return fmt::format("the step does not run with {} samples: {}", count, first_line(error.what()));
+  return fmt::format("the step does not run with {} samples: {}", count,
+                     autodist::first_line(error.what()));
 }
 
 // A recording at `count` rows, or the reason why the step does not run with so many.

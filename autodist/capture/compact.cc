@@ -41,7 +41,7 @@ class Compactor {
   void renumber(ir::ValueId& id) {
     auto& to = values_[id.value];
     if (!to) {
-      ir::Value value = graph_.value(id);
+      ir::Value value = std::move(graph_.values[id.value]);
       auto& storage = storages_[value.storage.value];
       if (!storage) {
         storage = ir::StorageId(new_storages_.size());
@@ -57,19 +57,10 @@ class Compactor {
     id = *to;
   }
 
-  template <typename Item>  // an argument or a result
-  void renumber_item(Item& item) {
-    if (auto* one = std::get_if<ir::ValueId>(&item)) renumber(*one);
-    if (auto* many = std::get_if<ir::Values>(&item)) {
-      for (auto& each : *many) {
-        if (each) renumber(*each);
-      }
-    }
-  }
-
   void renumber(ir::Op& op) {
-    for (ir::Argument& argument : op.arguments) renumber_item(argument);
-    for (ir::Result& result : op.results) renumber_item(result);
+    const auto renumber_one = [&](ir::ValueId& id) { renumber(id); };
+    for (ir::Argument& argument : op.arguments) ir::for_each_value(argument, renumber_one);
+    for (ir::Result& result : op.results) ir::for_each_value(result, renumber_one);
     auto& scope = scopes_[op.scope.value];
     if (!scope) {
       scope = ir::ScopeId(new_scopes_.size());

@@ -16,6 +16,7 @@ namespace autodist::capture {
 class DeviceRefusal : public Error {
  public:
   using Error::Error;
+  [[nodiscard]] bool lacks_memory() const { return code() == ErrorCode::kInfeasible; }
 };
 
 // What takes memory of a device.

@@ -14,7 +14,9 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/text.h"
 #include "autodist/capture/torch_types.h"
+#include "autodist/ir/names.h"
 
 namespace autodist::capture {
 namespace {
@@ -37,10 +39,8 @@ class ModuleTree {
       : root_("__torch__." + name, std::make_shared<torch::jit::CompilationUnit>()) {}
 
   void add(const NamedTensor& tensor, bool is_buffer) {
-    const std::size_t dot = tensor.name.rfind('.');
-    const bool nested = dot != std::string::npos;
-    Module module = nested ? module_at(tensor.name.substr(0, dot)) : root_;
-    const std::string name = nested ? tensor.name.substr(dot + 1) : tensor.name;
+    Module module = module_at(ir::module_of(tensor.name));
+    const std::string name = last_name(tensor.name);
     if (is_buffer) {
       module.register_buffer(name, tensor.tensor);
     } else {
@@ -51,16 +51,19 @@ class ModuleTree {
   Module& root() { return root_; }
 
  private:
+  static std::string last_name(const std::string& path) {
+    return path.substr(path.rfind('.') + 1);  // all of it where there is no dot
+  }
+
+  // "": the root.
   Module module_at(const std::string& path) {
+    if (path.empty()) return root_;
     if (const auto found = modules_.find(path); found != modules_.end()) return found->second;
-    const std::size_t dot = path.rfind('.');
-    const bool nested = dot != std::string::npos;
-    Module parent = nested ? module_at(path.substr(0, dot)) : root_;
-    const std::string name = nested ? path.substr(dot + 1) : path;
+    Module parent = module_at(ir::module_of(path));
     std::string type = "__torch__.exported_" + path;  // one identifier: numbers do not begin any
     std::replace(type.begin() + 10, type.end(), '.', '_');
     Module made(type, root_._ivalue()->compilation_unit());
-    parent.register_module(name, made);
+    parent.register_module(last_name(path), made);
     return modules_.emplace(path, made).first->second;
   }
 
@@ -72,12 +75,6 @@ torch::jit::Stack stack_of(const std::vector<torch::Tensor>& tensors) {
   if (tensors.size() == 1) return {tensors.front()};
   std::vector<c10::IValue> values(tensors.begin(), tensors.end());
   return {c10::ivalue::Tuple::create(std::move(values))};
-}
-
-// The first sentence of what libtorch says; the rest is its own stack.
-std::string first_line(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
 }
 
 // Returns which tensors of a batch it takes: those that it reads, or all.
@@ -108,7 +105,7 @@ std::vector<std::size_t> add_method(Module& module, const std::string& name, con
   } catch (const std::exception& error) {
     fail(ErrorCode::kUsage,
          "export: '{}' cannot be traced, and must run by itself on an example of its batch: {}",
-         name, first_line(error));
+         name, autodist::first_line(error.what()));
   }
   return taken;
 }
@@ -142,7 +139,7 @@ std::optional<std::string> difference(const std::string& path, const std::string
     torch::manual_seed(1);
     theirs = tensors_of(file.get_method(name)(std::move(inputs)));
   } catch (const std::exception& error) {
-    return first_line(error);
+    return autodist::first_line(error.what());
   }
   torch::manual_seed(1);
   const std::vector<torch::Tensor> ours = method.own(batch);
@@ -238,7 +235,7 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
     write_module(tree.root(), {{"signatures.json", signatures.json}}, *file);
     file->commit();
   } catch (const c10::Error& error) {
-    fail(ErrorCode::kUsage, "export: {}: {}", path, first_line(error));
+    fail(ErrorCode::kUsage, "export: {}: {}", path, autodist::first_line(error.what()));
   }
   return signatures;
 }

@@ -8,6 +8,7 @@
 
 #include "autodist/capture/symbolic_batch.h"
 #include "autodist/ir/liveness.h"
+#include "autodist/ir/op_classes.h"
 
 namespace autodist::capture {
 namespace {
@@ -27,9 +28,7 @@ class Sized {
       : graph_(graph), op_(op), batch_(batch) {}
 
   [[nodiscard]] Shape shape(ir::ValueId id) const {
-    Shape result;
-    for (const ir::Affine& size : graph_.value(id).type.sizes) result.push_back(size.at(batch_));
-    return result;
+    return ir::integers_at(graph_.value(id).type.sizes, batch_);
   }
   // Of an argument; empty (a scalar's shape) where it is no tensor.
   [[nodiscard]] Shape argument(std::size_t index) const {
@@ -100,6 +99,18 @@ Formula per_input_element(std::int64_t operations) {
   return [=](const Sized& op) { return operations * op.elements(0); };
 }
 
+// Of one operation for each element of the result.
+constexpr const char* kPointwise[] = {
+    "add",       "sub",     "rsub",       "mul",      "div",         "neg",     "abs",
+    "relu",      "sigmoid", "tanh",       "exp",      "log",         "sqrt",    "rsqrt",
+    "pow",       "gelu",    "silu",       "hardtanh", "leaky_relu",  "elu",     "clamp",
+    "clamp_min", "maximum", "minimum",    "where",    "masked_fill", "addcmul", "addcdiv",
+    "bernoulli", "lerp",    "reciprocal", "square",   "sin",         "cos"};
+constexpr const char* kPointwiseBackward[] = {
+    "threshold_backward", "sigmoid_backward",    "tanh_backward",
+    "gelu_backward",      "silu_backward",       "mse_loss_backward",
+    "hardtanh_backward",  "leaky_relu_backward", "elu_backward"};
+
 const std::map<std::string, Formula>& formulas() {
   static const std::map<std::string, Formula> kFormulas = [] {
     std::map<std::string, Formula> table;
@@ -132,62 +143,21 @@ const std::map<std::string, Formula>& formulas() {
           "binary_cross_entropy", "var_mean"}) {
       table[name] = per_input_element(1);
     }
-    for (const char* name : {"add",
-                             "sub",
-                             "rsub",
-                             "mul",
-                             "div",
-                             "neg",
-                             "abs",
-                             "relu",
-                             "sigmoid",
-                             "tanh",
-                             "exp",
-                             "log",
-                             "sqrt",
-                             "rsqrt",
-                             "pow",
-                             "gelu",
-                             "silu",
-                             "hardtanh",
-                             "leaky_relu",
-                             "elu",
-                             "clamp",
-                             "clamp_min",
-                             "maximum",
-                             "minimum",
-                             "where",
-                             "masked_fill",
-                             "threshold_backward",
-                             "sigmoid_backward",
-                             "tanh_backward",
-                             "gelu_backward",
-                             "silu_backward",
-                             "addcmul",
-                             "addcdiv",
-                             "native_dropout",
-                             "bernoulli",
-                             "lerp",
-                             "reciprocal",
-                             "square",
-                             "sin",
-                             "cos",
-                             "mse_loss_backward",
-                             "hardtanh_backward",
-                             "leaky_relu_backward",
-                             "elu_backward"}) {
-      table[name] = [](const Sized& op) { return op.result_elements(); };
-    }
+    const Formula once = [](const Sized& op) { return op.result_elements(); };
+    table["native_dropout"] = once;
+    for (const char* name : kPointwise) table[name] = once;
+    for (const char* name : kPointwiseBackward) table[name] = once;
     return table;
   }();
   return kFormulas;
 }
 
-// "aten::add_" -> "add"
-std::string base_name(const ir::Op& op) {
+// Of "add" for "aten::add_"; null where there is none.
+const Formula* formula_of(const ir::Op& op) {
   std::string name = op.name.substr(op.name.rfind(':') + 1);
   if (!name.empty() && name.back() == '_') name.pop_back();
-  return name;
+  const auto found = formulas().find(name);
+  return found == formulas().end() ? nullptr : &found->second;
 }
 
 std::int64_t bytes(const ir::Graph& graph, ir::ValueId id, std::int64_t batch) {
@@ -203,19 +173,6 @@ std::int64_t bytes(const ir::Graph& graph, ir::ValueId id, std::int64_t batch) {
   return elements * static_cast<std::int64_t>(size_of(type.dtype));
 }
 
-bool is_view(const ir::Graph& graph, const ir::Op& op) {
-  if (!op.writes.empty()) return false;
-  bool view = true;
-  ir::for_each_result(op, [&](ir::ValueId result) {
-    bool shared = false;
-    ir::for_each_read(op, [&](ir::ValueId read) {
-      shared |= graph.value(read).storage == graph.value(result).storage;
-    });
-    view &= shared;
-  });
-  return view;
-}
-
 // Affine through two batches and true at a third; else 0.
 template <typename Figure>
 ir::Affine affine(const ir::Graph& graph, Figure figure) {
@@ -226,15 +183,8 @@ ir::Affine affine(const ir::Graph& graph, Figure figure) {
   return holds ? *fitted : ir::Affine{};
 }
 
-}  // namespace
-
-std::int64_t flops_of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) {
-  const auto found = formulas().find(base_name(op));
-  return found == formulas().end() ? 0 : found->second(Sized(graph, op, batch));
-}
-
 std::int64_t bytes_moved_by(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) {
-  if (is_view(graph, op)) return 0;
+  if (ir::is_view(graph, op)) return 0;
   std::int64_t read = 0;
   std::int64_t written = 0;
   ir::for_each_read(op, [&](ir::ValueId id) { read += bytes(graph, id, batch); });
@@ -244,9 +194,14 @@ std::int64_t bytes_moved_by(const ir::Graph& graph, const ir::Op& op, std::int64
   return read + written;
 }
 
+}  // namespace
+
 void count_work(ir::Graph& graph) {
   for (ir::Op& op : graph.ops) {
-    op.flops = affine(graph, [&](std::int64_t batch) { return flops_of(graph, op, batch); });
+    const Formula* const formula = formula_of(op);
+    op.flops = affine(graph, [&](std::int64_t batch) -> std::int64_t {
+      return formula == nullptr ? 0 : (*formula)(Sized(graph, op, batch));
+    });
     op.bytes_moved =
         affine(graph, [&](std::int64_t batch) { return bytes_moved_by(graph, op, batch); });
   }

@@ -9,16 +9,13 @@
 
 namespace autodist::capture {
 
-// Floating-point operations; a multiply and an add count as two. Matrix products and convolutions
-// exactly, normalisation, softmax and elementwise ops by operations per element. 0: no formula.
-std::int64_t flops_of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch);
-
-// Bytes that the op must read and write: its tensors once each. 0 for a view.
-std::int64_t bytes_moved_by(const ir::Graph& graph, const ir::Op& op, std::int64_t batch);
-
 // Sets flops and bytes_moved of every op and the graph's peak_bytes, each affine in the batch. A
 // figure that is not affine is laid through the batches B and 2 B of the example (peak) or is 0
 // (the others).
+//
+// Of flops, a multiply and an add count as two: matrix products and convolutions exactly,
+// normalisation, softmax and elementwise ops by operations per element; 0 where there is no
+// formula. Bytes are those that the op must read and write, its tensors once each; 0 for a view.
 void count_work(ir::Graph& graph);
 
 }  // namespace autodist::capture

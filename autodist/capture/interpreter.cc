@@ -24,19 +24,15 @@ void Interpreter::clear() { slots_.assign(graph_.slot_count, at::Tensor()); }
 void Interpreter::run(const Batch& inputs) {
   AD_CHECK(inputs.size() == graph_.inputs.size()) << "the graph takes other inputs";
   clear();
-  const auto put = [&](ir::ValueId value, const at::Tensor& tensor) {
-    slots_[graph_.value(value).slot.value] = tensor;
+  const auto put = [&](const auto& table, const std::vector<at::Tensor>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      slots_[graph_.value(table[i].value).slot.value] = tensors[i];
+    }
   };
-  for (std::size_t i = 0; i < inputs.size(); ++i) put(graph_.inputs[i].value, inputs[i]);
-  for (std::size_t i = 0; i < tensors_.variables.size(); ++i) {
-    put(graph_.variables[i].value, tensors_.variables[i]);
-  }
-  for (std::size_t i = 0; i < tensors_.buffers.size(); ++i) {
-    put(graph_.buffers[i].value, tensors_.buffers[i]);
-  }
-  for (std::size_t i = 0; i < tensors_.constants.size(); ++i) {
-    put(graph_.constants[i].value, tensors_.constants[i]);
-  }
+  put(graph_.inputs, inputs);
+  put(graph_.variables, tensors_.variables);
+  put(graph_.buffers, tensors_.buffers);
+  put(graph_.constants, tensors_.constants);
   const BelowAutograd guard;
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (before) before(ir::OpId(i));

@@ -11,6 +11,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_version.h"
+#include "autodist/ir/text.h"
 
 namespace autodist::capture {
 namespace {
@@ -146,8 +147,8 @@ OtherBoolean::OtherBoolean(std::size_t guard)
 c10::OperatorHandle find_operator(const ir::Op& op) {
   const auto found = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
   if (!found) {
-    fail(ErrorCode::kUsage, "graph: this libtorch ({}) has no operator {}{}{}. Capture again here.",
-         TORCH_VERSION, op.name, op.overload.empty() ? "" : ".", op.overload);
+    fail(ErrorCode::kUsage, "graph: this libtorch ({}) has no operator {}. Capture again here.",
+         TORCH_VERSION, ir::full_name(op));
   }
   return *found;
 }

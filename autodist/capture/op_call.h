@@ -21,6 +21,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "autodist/base/text.h"
 #include "autodist/ir/graph.h"
 
 namespace autodist::capture {
@@ -52,8 +53,7 @@ struct OtherBoolean : std::runtime_error {
 
 // Of what a kernel throws; the other lines say where in libtorch.
 inline std::string first_line(const c10::Error& error) {
-  const std::string text = error.what_without_backtrace();
-  return text.substr(0, text.find('\n'));
+  return autodist::first_line(error.what_without_backtrace());
 }
 
 // The operator of this libtorch that `op` names. Throws Error(kUsage) where it has none: the graph

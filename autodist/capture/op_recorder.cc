@@ -7,9 +7,11 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/sort_unique.h"
 #include "autodist/capture/op_traits.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/ir/own_ops.h"
+#include "autodist/ir/text.h"
 
 namespace autodist::capture {
 namespace {
@@ -60,6 +62,12 @@ bool tells_contents(const c10::OperatorHandle& handle, const c10::IValue* argume
   return a.sizes() == b.sizes() && !one_tensor;
 }
 
+// Whether it takes lengths as numbers, which the host has got from tensors without an op.
+bool takes_read_lengths(const ir::Op& op) {
+  const bool of_numbers = op.overload.empty();
+  return of_numbers && (op.name == "aten::_ctc_loss" || op.name == "aten::_cudnn_ctc_loss");
+}
+
 bool is_host_number(const at::Tensor& tensor) {
   return tensor.dim() == 0 && tensor.layout() == at::kStrided && tensor.is_cpu() &&
          !tensor.is_complex() && !tensor.requires_grad();
@@ -85,9 +93,7 @@ std::vector<To> to_vector(const c10::List<From>& list) {
 OpRecorder::OpRecorder(RecordOptions options) : options_(options) {}
 
 std::string OpRecorder::describe(const ir::Op& op) const {
-  const std::string& scope = graph_.scopes[op.scope.value];
-  return fmt::format("{}{}{}{}{}", op.name, op.overload.empty() ? "" : ".", op.overload,
-                     scope.empty() ? "" : " in ", scope);
+  return fmt::format("{}{}", ir::full_name(op), ir::in_scope(graph_, op));
 }
 
 template <typename... Args>
@@ -154,11 +160,9 @@ void OpRecorder::initialise_from_host(const at::Tensor& tensor) {
   StorageState& known = state(*table_.storage_of(tensor));
   ir::Op& maker = graph_.ops[*known.uninitialised_since];
   const ir::ValueId base = std::get<ir::ValueId>(maker.results[0]);
-  const ir::TensorType& type = graph_.value(base).type;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-  for (const ir::Affine& size : type.sizes) sizes.push_back(size.constant);
-  for (const ir::Affine& stride : type.strides) strides.push_back(stride.constant);
+  const ir::TensorType& type = graph_.value(base).type;  // of this run: no number varies
+  const auto sizes = ir::integers_at(type.sizes, 0);
+  const auto strides = ir::integers_at(type.strides, 0);
   const at::Tensor contents =
       tensor.detach().as_strided(sizes, strides, type.offset.constant).clone();
   known.uninitialised_since.reset();
@@ -249,18 +253,14 @@ void OpRecorder::note_writes(const OpTraits& traits, Pending& pending) {
   ir::Op& op = pending.op;
   for (std::size_t i = 0; i < op.arguments.size(); ++i) {
     if (!traits.arguments[i].written) continue;
-    ir::Op only{};
-    only.arguments = {op.arguments[i]};
-    bool any = false;
-    ir::for_each_read(only, [&](ir::ValueId value) {
-      any = true;
+    const std::size_t before = pending.written.size();
+    const auto note = [&](ir::ValueId value) {
       pending.written.push_back(graph_.value(value).storage);
-    });
-    if (any) op.writes.push_back(static_cast<std::uint32_t>(i));
+    };
+    ir::for_each_value(op.arguments[i], note);
+    if (pending.written.size() > before) op.writes.push_back(static_cast<std::uint32_t>(i));
   }
-  std::sort(pending.written.begin(), pending.written.end());
-  pending.written.erase(std::unique(pending.written.begin(), pending.written.end()),
-                        pending.written.end());
+  sort_unique(pending.written);
 }
 
 void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
@@ -291,12 +291,18 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
   if (tells_contents(handle, arguments)) {
     refuse(op,
            "reads on the host a number that depends on inputs, parameters or random numbers: a "
-           "replay would use the old one. Return it from the step instead.");
+           "replay would use the old one. Compute with the tensor as it is, without item(), or "
+           "return it from the step.");
+  }
+  if (takes_read_lengths(op)) {
+    refuse(op,
+           "takes lengths that libtorch's ctc_loss has read on the host: a replay would use the "
+           "old ones. In Python call torch.nn.functional.ctc_loss by this name, which keeps them "
+           "tensors.");
   }
   if (has_data_dependent_shape(handle, arguments)) {
-    refuse(op,
-           "makes a tensor whose size depends on data: a replay would use the old size. Use a mask "
-           "of fixed size (torch.where, multiplication).");
+    refuse(op, "makes a tensor whose size depends on data: a replay would use the old size. {}",
+           with_fixed_sizes(op.name));
   }
 }
 
@@ -328,7 +334,7 @@ void OpRecorder::digest_untouched(Pending& pending, const c10::IValue* arguments
 
 OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
                                       const torch::jit::Stack& stack) {
-  const OpTraits& traits = traits_.of(handle);
+  const OpTraits& traits = options_.traits->of(handle);
   const c10::IValue* arguments = &*stack.end() - traits.arguments.size();
   Pending pending;
   pending.traits = &traits;
@@ -415,10 +421,11 @@ void OpRecorder::after_drawing(std::optional<ir::ValueId> drawn_again, ir::Scope
 std::optional<ir::ValueId> OpRecorder::tensor_result(const at::Tensor& tensor,
                                                      const Pending& pending, bool& any_new) {
   if (!tensor.defined()) return std::nullopt;
-  any_new |= table_.is_new(tensor);
   const bool known = table_.storage_of(tensor).has_value();
+  const std::size_t values = graph_.values.size();
   const ir::ValueId value =
       known ? table_.value_of(tensor) : table_.add(tensor, ir::StorageKind::kIntermediate);
+  any_new |= graph_.values.size() > values;
   const ir::StorageId storage = graph_.value(value).storage;
   if (!known) {
     state(storage).tainted = pending.tainted;

@@ -95,7 +95,6 @@ class OpRecorder {
                                               const at::Tensor& result);
 
   RecordOptions options_;
-  OpTraitsTable traits_;
   ir::Graph graph_;
   TensorTable table_{graph_};
   ScopeTracker scopes_{graph_};

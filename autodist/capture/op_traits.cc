@@ -8,6 +8,8 @@
 #include <set>
 #include <string>
 
+#include "autodist/ir/op_classes.h"
+
 namespace autodist::capture {
 namespace {
 
@@ -27,13 +29,6 @@ const std::vector<std::uint32_t>& undeclared_writes(const std::string& op_name) 
   };
   const auto found = kTable.find(op_name);
   return found == kTable.end() ? kNone : found->second;
-}
-
-bool leaves_uninitialised(const std::string& op_name) {
-  static const std::set<std::string> kNames = {"aten::empty", "aten::empty_like",
-                                               "aten::empty_strided", "aten::new_empty",
-                                               "aten::new_empty_strided"};
-  return kNames.count(op_name) > 0;
 }
 
 bool overwrites_target(const std::string& op_name, const std::string& overload) {
@@ -71,7 +66,7 @@ OpTraits traits_of(const c10::OperatorHandle& op) {
   traits.makes_no_tensor =
       !returns.empty() && std::none_of(returns.begin(), returns.end(),
                                        [](const auto& each) { return mentions(each, "Tensor"); });
-  traits.leaves_uninitialised = leaves_uninitialised(schema.name());
+  traits.leaves_uninitialised = ir::leaves_uninitialised(schema.name());
   traits.overwrites_target = overwrites_target(schema.name(), schema.overload_name());
   return traits;
 }
@@ -81,6 +76,32 @@ OpTraits traits_of(const c10::OperatorHandle& op) {
 bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments) {
   return op.schema().name() == "aten::_local_scalar_dense" &&
          arguments[0].toTensor().scalar_type() == at::kBool;
+}
+
+const char* with_fixed_sizes(const std::string& op_name) {
+  static const char* const kMask =
+      "For x[mask].mean() write torch.where(mask, x, 0).sum() / mask.sum(); for labels[mask], "
+      "labels.masked_fill(~mask, -100), which cross_entropy leaves out.";
+  static const char* const kCounts =
+      "Where values are 0 to n - 1, (x.reshape(-1, 1) == torch.arange(n)).sum(0) counts them.";
+  static const std::map<std::string, const char*> kTable = {
+      {"aten::index", kMask},
+      {"aten::masked_select", kMask},
+      {"aten::nonzero",
+       "Keep the mask: torch.where(mask, a, b) chooses by it, and topk(k) has a fixed number of "
+       "indices."},
+      {"aten::repeat_interleave",
+       "Say output_size=, the sum of the repeats, where it is the same in every step."},
+      {"aten::bincount", kCounts},
+      {"aten::_unique", kCounts},
+      {"aten::_unique2", kCounts},
+      {"aten::unique_consecutive", kCounts},
+      {"aten::unique_dim", kCounts},
+      {"aten::unique_dim_consecutive", kCounts},
+  };
+  const auto found = kTable.find(op_name);
+  return found == kTable.end() ? "Use a mask of fixed size (torch.where, multiplication)."
+                               : found->second;
 }
 
 const OpTraits& OpTraitsTable::of(const c10::OperatorHandle& op) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct OpTraits {
 
 // Whether the host learns what one Boolean of a tensor is: `if mask.all():`.
 bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments);
+
+// A sentence: what a user may write in the place of an op ("aten::index") whose results' sizes
+// depend on data.
+const char* with_fixed_sizes(const std::string& op_name);
 
 // Schemas are asked once per op, not once per call: their types are compared as text.
 class OpTraitsTable {

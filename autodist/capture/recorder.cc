@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <typeinfo>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -76,9 +77,10 @@ std::string place_of(const RecorderState& recorder) {
   return place.empty() ? "" : " At " + place;
 }
 
+// One of a class of its own is caught by that class: what a signal raised, say.
 std::exception_ptr with_its_place(const Error& refusal, const RecorderState& recorder) {
   const std::string place = place_of(recorder);
-  if (place.empty()) return std::current_exception();
+  if (place.empty() || typeid(refusal) != typeid(Error)) return std::current_exception();
   return std::make_exception_ptr(Error(refusal.code(), refusal.what() + place));
 }
 

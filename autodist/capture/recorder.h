@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/capture/op_traits.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/ir/graph.h"
 
@@ -26,6 +27,8 @@ struct RecordOptions {
   bool check_writes = false;
   std::function<void()> look_around = {};  // capture::Options
   std::vector<bool> booleans = {};         // capture::Options
+  // Recordings of one step share it, as asking libtorch's schemas takes as long as small ops do.
+  std::shared_ptr<OpTraitsTable> traits = std::make_shared<OpTraitsTable>();
 };
 
 struct Recording {

@@ -33,7 +33,7 @@ TEST(Refusals, ANumberReadFromDataThatSteersTheStep) {
     return y.mean().item<float>() > 0 ? y.pow(2).mean() : y.abs().mean();
   };
   expect_refused(linear_step(loss), "aten::_local_scalar_dense");
-  expect_refused(linear_step(loss), "Return it from the step instead");
+  expect_refused(linear_step(loss), "without item(), or return it from the step");
 }
 
 TEST(Refusals, AGeneratorOfTheStepsOwn) {
@@ -81,6 +81,55 @@ TEST(Refusals, AShapeThatDependsOnData) {
                    return net.forward(batch[0]).index({batch[1] > 0}).sum();
                  }),
                  "aten::index");
+}
+
+TEST(Refusals, SayWhatHasAFixedSize) {
+  const auto labels = [](const Batch& batch) { return (batch[0].select(1, 0) > 0).to(at::kLong); };
+  const char* const mask = "torch.where(mask, x, 0).sum() / mask.sum()";
+  const char* const counts = "(x.reshape(-1, 1) == torch.arange(n)).sum(0)";
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).index({batch[1] > 0}).mean();
+                 }),
+                 mask);
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).masked_select(batch[1] > 0).mean();
+                 }),
+                 mask);
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).sum() * (batch[0] > 0).nonzero().size(0);
+                 }),
+                 "torch.where(mask, a, b)");
+  expect_refused(linear_step([=](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).repeat_interleave(labels(batch), 0).sum();
+                 }),
+                 "output_size=");
+  expect_refused(linear_step([=](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).sum() * labels(batch).bincount().sum();
+                 }),
+                 counts);
+  expect_refused(linear_step([=](torch::nn::LinearImpl& net, const Batch& batch) {
+                   const at::Tensor unique = std::get<0>(at::_unique2(labels(batch)));
+                   return net.forward(batch[0]).sum() * unique.sum();
+                 }),
+                 counts);
+  // And what it says is captured.
+  const auto of_fixed_size = [=](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor chosen = batch[1] > 0;
+    const at::Tensor mean = at::where(chosen, net.forward(batch[0]), 0.0).sum() / chosen.sum();
+    return mean * labels(batch).reshape({-1, 1}).eq(at::arange(2)).sum(0).max();
+  };
+  EXPECT_NO_THROW(capture_step(linear_step(of_fixed_size)));
+}
+
+TEST(Refusals, LengthsThatAreReadWithoutAnOp) {
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   const at::Tensor y = net.forward(batch[0]).log_softmax(1);
+                   const at::Tensor lengths = (batch[1] > 0).sum(1).clamp(1, 3);
+                   const at::Tensor labels = at::ones({y.size(0), 1}, at::kLong);
+                   const at::Tensor one = at::ones_like(lengths);
+                   return at::ctc_loss(at::stack({y, y, y}), labels, lengths, one);
+                 }),
+                 "takes lengths that libtorch's ctc_loss has read on the host");
 }
 
 TEST(Refusals, AMaskThatTheHostMakesFromTheBatch) {

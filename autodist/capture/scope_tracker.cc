@@ -1,6 +1,7 @@
 #include "autodist/capture/scope_tracker.h"
 
 #include "autodist/capture/module_scope.h"
+#include "autodist/ir/names.h"
 
 namespace autodist::capture {
 
@@ -13,8 +14,7 @@ ir::ScopeId ScopeTracker::intern(const std::string& scope) {
 }
 
 void ScopeTracker::name_storage(ir::StorageId storage, const std::string& tensor_name) {
-  const std::size_t dot = tensor_name.rfind('.');
-  named_.emplace(storage, intern(dot == std::string::npos ? "" : tensor_name.substr(0, dot)));
+  named_.emplace(storage, intern(ir::module_of(tensor_name)));
 }
 
 ir::ScopeId ScopeTracker::inferred(const std::vector<ir::StorageId>& read) const {

@@ -10,14 +10,13 @@
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/interpreter.h"
 #include "autodist/capture/tensor_type.h"
+#include "autodist/ir/text.h"
 
 namespace autodist::capture {
 namespace {
 
 std::string describe(const ir::Graph& graph, ir::OpId id) {
-  const ir::Op& op = graph.op(id);
-  const std::string& scope = graph.scopes[op.scope.value];
-  return fmt::format("{}{}{}", op.name, scope.empty() ? "" : " in ", scope);
+  return fmt::format("{}{}", graph.op(id).name, ir::in_scope(graph, graph.op(id)));
 }
 
 bool has_shape(const at::Tensor& tensor, const ir::TensorType& type, std::int64_t batch) {

@@ -41,7 +41,8 @@ at::Tensor select_rows(const at::Tensor& tensor, std::int64_t start, std::int64_
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t round = (start + i) / size;
     if (round == 0 || rows.dim() < 2) continue;
-    rows[i].copy_(rows[i].flatten().roll(round).view_as(rows[i]).clone());
+    const at::Tensor row = rows[i];
+    row.copy_(row.flatten().roll(round).view_as(row));  // roll() makes another tensor
   }
   return rows.contiguous(tensor.suggest_memory_format());
 }
@@ -176,6 +177,7 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
   options.scaled_loss = scaled_loss_;
   options.look_around = look_around_;
   options.booleans = answers_;
+  options.traits = traits_;
   return training_ ? record_training(step_, batch, options)
                    : record_evaluation(step_, batch, options);
 }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,7 @@ class Subject {
   bool scaled_loss_;
   std::function<void()> look_around_;
   std::vector<bool> answers_;
+  std::shared_ptr<OpTraitsTable> traits_ = std::make_shared<OpTraitsTable>();
   at::Device device_ = at::kCPU;
   std::vector<at::Tensor> buffers_;
   std::vector<at::Tensor> frozen_;  // for the time being: what the step only reads

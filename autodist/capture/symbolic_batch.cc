@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "autodist/ir/text.h"
+
 namespace autodist::capture {
 namespace {
 
@@ -39,6 +41,10 @@ ir::Argument at(const ir::Argument& argument, std::int64_t batch) {
   return argument;
 }
 
+std::string describe(const ir::Graph& graph, const ir::Op& op) {
+  return fmt::format("{}{}", op.name, ir::in_scope(graph, op));
+}
+
 // Thrown inside of this file alone: the first difference, in words.
 struct Different {
   std::string what;
@@ -65,31 +71,30 @@ class Unifier {
     throw Different{fmt::format(format, std::forward<Args>(args)...)};
   }
 
-  std::string describe(const ir::Graph& graph, const ir::Op& op) const {
-    const std::string& scope = graph.scopes[op.scope.value];
-    return fmt::format("{}{}{}", op.name, scope.empty() ? "" : " in ", scope);
-  }
-
-  ir::Affine merge(const ir::Affine& a, const ir::Affine& b, const std::string& where) const {
+  // `where()` says what is merged. It is called for a message alone, as a step has many numbers.
+  template <typename Where>
+  ir::Affine merge(const ir::Affine& a, const ir::Affine& b, const Where& where) const {
     const auto fitted = fit(batch_a_, a.constant, batch_b_, b.constant);
     if (!fitted) {
-      differ("{} has {} with {} samples and {} with {}", where, a.constant, batch_a_, b.constant,
+      differ("{} has {} with {} samples and {} with {}", where(), a.constant, batch_a_, b.constant,
              batch_b_);
     }
     return *fitted;
   }
 
+  template <typename Where>
   void merge(std::vector<ir::Affine>& a, const std::vector<ir::Affine>& b,
-             const std::string& where) const {
+             const Where& where) const {
     if (a.size() != b.size()) {
-      differ("{} has {} numbers with {} samples and {} with {}", where, a.size(), batch_a_,
+      differ("{} has {} numbers with {} samples and {} with {}", where(), a.size(), batch_a_,
              b.size(), batch_b_);
     }
     for (std::size_t i = 0; i < a.size(); ++i) a[i] = merge(a[i], b[i], where);
   }
 
-  ir::Argument merge(const ir::Argument& a, const ir::Argument& b, const std::string& where) const {
-    if (a == b) return a;
+  // Of two that differ.
+  template <typename Where>
+  ir::Argument merge(const ir::Argument& a, const ir::Argument& b, const Where& where) const {
     if (a.index() == b.index()) {
       if (const auto* number = std::get_if<ir::Affine>(&a)) {
         return merge(*number, std::get<ir::Affine>(b), where);
@@ -99,44 +104,48 @@ class Unifier {
         merge(merged, std::get<std::vector<ir::Affine>>(b), where);
         return merged;
       }
-      if (const auto* number = std::get_if<double>(&a)) return merge_real(*number, b, where);
+      if (const auto* number = std::get_if<double>(&a)) {
+        return merge_real(*number, std::get<double>(b), where);
+      }
     }
-    differ("{} takes another argument with {} samples than with {}", where, batch_a_, batch_b_);
+    differ("{} takes another argument with {} samples than with {}", where(), batch_a_, batch_b_);
   }
 
-  ir::Argument merge_real(double a, const ir::Argument& other, const std::string& where) const {
-    const double b = std::get<double>(other);
+  template <typename Where>
+  ir::Argument merge_real(double a, double b, const Where& where) const {
     if (same_bits(a, b)) return a;  // not a number, say
     const auto fitted = fit(batch_a_, a, batch_b_, b);
     if (!fitted) {
-      differ("{} has the number {} in one run ({} samples) and {} in another ({})", where, a,
+      differ("{} has the number {} in one run ({} samples) and {} in another ({})", where(), a,
              batch_a_, b, batch_b_);
     }
     return *fitted;
   }
 
-  void merge_type(ir::ValueId id, const std::string& where) {
+  template <typename Where>
+  void merge_type(ir::ValueId id, const Where& where) {
     ir::TensorType& a = graph_.values[id.value].type;
     const ir::TensorType& b = second_.value(id).type;
     if (a.dtype != b.dtype || a.layout != b.layout) {
-      differ("{} makes tensors of two types", where);
+      differ("{} makes tensors of two types", where());
     }
-    merge(a.sizes, b.sizes, where + ": a result");
+    merge(a.sizes, b.sizes, [&] { return fmt::format("{}: a result", where()); });
     for (const ir::Affine& size : a.sizes) {
       if (size.per_sample < 0 || size.constant < 0) {
-        differ("{}: a size of {} * B {} does not exist for every batch", where, size.per_sample,
+        differ("{}: a size of {} * B {} does not exist for every batch", where(), size.per_sample,
                size.constant);
       }
     }
-    merge(a.strides, b.strides, where + ": strides of a result");
-    a.offset = merge(a.offset, b.offset, where + ": the offset of a result");
+    merge(a.strides, b.strides, [&] { return fmt::format("{}: strides of a result", where()); });
+    a.offset = merge(a.offset, b.offset,
+                     [&] { return fmt::format("{}: the offset of a result", where()); });
   }
 
-  void merge_storage(ir::StorageId id, const std::string& where) {
+  void merge_storage(ir::StorageId id) {
     ir::Storage& a = graph_.storages[id.value];
     const ir::Storage& b = second_.storages[id.value];
-    if (a.kind != b.kind) differ("{} uses different tensors in two runs", where);
-    a.bytes = merge(a.bytes, b.bytes, where + ": memory");
+    if (a.kind != b.kind) differ("a tensor uses different tensors in two runs");
+    a.bytes = merge(a.bytes, b.bytes, [] { return "a tensor: memory"; });
   }
 
   void compare_ops() {
@@ -144,15 +153,16 @@ class Unifier {
     for (std::size_t i = 0; i < count; ++i) {
       const ir::Op& a = first_.ops[i];
       const ir::Op& b = second_.ops[i];
-      const std::string where = describe(first_, a);
+      const auto where = [&] { return describe(first_, a); };
       const bool same = a.name == b.name && a.overload == b.overload && a.results == b.results &&
                         a.writes == b.writes && a.phase == b.phase &&
                         a.arguments.size() == b.arguments.size();
       if (!same) {
-        differ("the step does {} in one run ({} samples) where it does {} in another ({})", where,
+        differ("the step does {} in one run ({} samples) where it does {} in another ({})", where(),
                batch_a_, describe(second_, b), batch_b_);
       }
       for (std::size_t j = 0; j < a.arguments.size(); ++j) {
+        if (a.arguments[j] == b.arguments[j]) continue;
         graph_.ops[i].arguments[j] = merge(a.arguments[j], b.arguments[j], where);
       }
       ir::for_each_result(a, [&](ir::ValueId result) { check_value(result, where); });
@@ -163,12 +173,13 @@ class Unifier {
     }
   }
 
-  void check_value(ir::ValueId id, const std::string& where) {
-    if (id.value >= second_.values.size()) differ("{} makes other tensors in two runs", where);
+  template <typename Where>
+  void check_value(ir::ValueId id, const Where& where) {
+    if (id.value >= second_.values.size()) differ("{} makes other tensors in two runs", where());
     const ir::Value& a = first_.value(id);
     const ir::Value& b = second_.value(id);
     if (a.storage != b.storage || a.version != b.version || a.slot != b.slot) {
-      differ("{} shares memory with other tensors in two runs", where);
+      differ("{} shares memory with other tensors in two runs", where());
     }
     merge_type(id, where);
   }
@@ -207,12 +218,16 @@ class Unifier {
                       first_.values.size() == second_.values.size() &&
                       first_.storages.size() == second_.storages.size();
     if (!same) differ("the step uses other parameters, buffers or outputs in two runs");
-    for (const ir::Input& input : first_.inputs) check_value(input.value, input.name);
+    for (const ir::Input& input : first_.inputs) {
+      check_value(input.value, [&] { return input.name; });
+    }
     for (std::size_t i = 0; i < first_.values.size(); ++i) {
-      if (first_.values[i].type == graph_.values[i].type) merge_type(ir::ValueId(i), "a view");
+      if (first_.values[i].type == graph_.values[i].type) {
+        merge_type(ir::ValueId(i), [] { return "a view"; });
+      }
     }
     for (std::size_t i = 0; i < first_.storages.size(); ++i) {
-      merge_storage(ir::StorageId(i), "a tensor");
+      merge_storage(ir::StorageId(i));
     }
   }
 
@@ -260,9 +275,7 @@ std::string contradiction(const ir::Graph& symbolic, const ir::Graph& recording)
       same = at(op.arguments[j], batch) == seen.arguments[j];
     }
     if (same) continue;
-    const std::string& scope = symbolic.scopes[op.scope.value];
-    return fmt::format("{}{}{} takes a number that is not affine in the batch", op.name,
-                       scope.empty() ? "" : " in ", scope);
+    return fmt::format("{} takes a number that is not affine in the batch", describe(symbolic, op));
   }
   return "";
 }

@@ -38,7 +38,7 @@ torch::jit::Module load(const std::string& path) {
     fail(ErrorCode::kUsage,
          "torchscript: '{}' cannot be read: {}. A file of torch.jit.save or `autodist export` "
          "expected.",
-         path, without_dot(text.substr(0, text.find('\n'))));
+         path, without_dot(autodist::first_line(text)));
   }
 }
 

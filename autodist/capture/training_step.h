@@ -1,6 +1,6 @@
 // The one place where a user's model enters: a training step as named tensors and a function.
 //
-// Opt-in: this header and job/torch/session.h are the only ones that include torch.
+// Opt-in: includes torch. layers.txt lists the headers that take it along into other rooms.
 
 #pragma once
 

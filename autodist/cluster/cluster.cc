@@ -12,9 +12,9 @@ namespace autodist::cluster {
 
 bool operator==(const DeviceFigures& a, const DeviceFigures& b) {
   return std::tie(a.kind, a.tflops, a.memory, a.memory_bandwidth_bytes_per_s, a.tf32_tflops,
-                  a.half_tflops) == std::tie(b.kind, b.tflops, b.memory,
-                                             b.memory_bandwidth_bytes_per_s, b.tf32_tflops,
-                                             b.half_tflops);
+                  a.half_tflops, a.pcie_bytes_per_s) ==
+         std::tie(b.kind, b.tflops, b.memory, b.memory_bandwidth_bytes_per_s, b.tf32_tflops,
+                  b.half_tflops, b.pcie_bytes_per_s);
 }
 
 bool operator==(const Device& a, const Device& b) {

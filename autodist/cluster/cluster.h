@@ -24,6 +24,7 @@ struct DeviceFigures {
   // Of dense products on matrix units, in TF32, and of 16-bit numbers of either kind; 0: not said.
   double tf32_tflops = 0;
   double half_tflops = 0;
+  double pcie_bytes_per_s = 0;  // between a GPU's memory and its host's, each way
 
   friend bool operator==(const DeviceFigures&, const DeviceFigures&);
 };

@@ -67,7 +67,7 @@ TEST(ResourceSpec, WritesWhatItReadsBack) {
        {std::string(kTwoNodes),
         std::string("nodes: [{address: 'fe80::1', slots: 3, latency: 1e-4, intra_node: 80,"
                     " devices: {kind: T4, tflops: 8.1, memory_gib: 16,"
-                    " memory_bandwidth_gb_per_s: 320}}]"),
+                    " memory_bandwidth_gb_per_s: 320, pcie_gb_per_s: 6.5}}]"),
         std::string("nodes: [{address: a, chief: true}, {address: b, role: server, price: 0.5}]\n"
                     "topology: [{name: s, nodes: [a, b], oversubscription: 2}]")}) {
     const Cluster cluster = parse_resource_spec(text, "c.yml");

@@ -151,8 +151,8 @@ std::vector<Device> devices_of(const Field& list, DeviceKind kind) {
 }
 
 DeviceFigures figures_of(const Field& map) {
-  expect_keys(map, {"kind", "tflops", "memory_gib", "memory_bandwidth_gb_per_s",
-                    "tf32_tflops", "half_tflops"});
+  expect_keys(map, {"kind", "tflops", "memory_gib", "memory_bandwidth_gb_per_s", "tf32_tflops",
+                    "half_tflops", "pcie_gb_per_s"});
   DeviceFigures figures;
   if (const Field kind = map["kind"]) figures.kind = text_of(kind);
   if (const Field tflops = map["tflops"]) figures.tflops = positive(tflops);
@@ -165,6 +165,7 @@ DeviceFigures figures_of(const Field& map) {
   }
   if (const Field tflops = map["tf32_tflops"]) figures.tf32_tflops = positive(tflops);
   if (const Field tflops = map["half_tflops"]) figures.half_tflops = positive(tflops);
+  if (const Field rate = map["pcie_gb_per_s"]) figures.pcie_bytes_per_s = 1e9 * positive(rate);
   return figures;
 }
 

@@ -50,6 +50,9 @@ std::string to_yaml(const Cluster& cluster) {
       }
       if (figures.tf32_tflops > 0) put("tf32_tflops", digits_of(figures.tf32_tflops));
       if (figures.half_tflops > 0) put("half_tflops", digits_of(figures.half_tflops));
+      if (figures.pcie_bytes_per_s > 0) {
+        put("pcie_gb_per_s", digits_of(figures.pcie_bytes_per_s / 1e9));
+      }
       out << YAML::EndMap;
     }
     if (spare) put("spare", true);

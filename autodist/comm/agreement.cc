@@ -25,11 +25,8 @@ constexpr std::size_t kChunk = std::size_t{1} << 20;
 constexpr std::size_t kChunksOnTheWay = 8;
 constexpr std::uint64_t kLargestMessage = std::uint64_t{1} << 40;
 constexpr RankNumber kHub = 0;
-constexpr Seconds kNextLook{0.2};
 constexpr Seconds kDeaf{1};    // between two looks
 constexpr Seconds kUnread{2};  // the last frame of a rank that has gone is read sooner
-
-ControlRole role_of(const Frame& frame) { return static_cast<ControlRole>(frame.header.step); }
 
 void say_goodbye(Transport& transport, RankNumber to, std::uint32_t generation,
                  std::uint16_t channel, const std::string& reason) {
@@ -53,11 +50,7 @@ class Conversation {
         generation_(generation) {}
   Conversation(const Conversation&) = delete;
   Conversation& operator=(const Conversation&) = delete;
-  ~Conversation() {
-    for (auto frame = later_.rbegin(); frame != later_.rend(); ++frame) {
-      transport_.give_back(std::move(*frame));
-    }
-  }
+  ~Conversation() { transport_.give_back(std::move(later_)); }
 
   void send(const std::vector<RankNumber>& to, const std::string& bytes);
   // The message of each of `from`, in that order.
@@ -84,7 +77,6 @@ class Conversation {
   }
   void open(Incoming& message, const Frame& frame) const;
   void check_stays(const FrameHeader& header, const std::vector<RankNumber>& missing);
-  void send_frame(RankNumber to, ControlRole role, Payload payload);
   [[nodiscard]] std::string names(const std::vector<RankNumber>& ranks) const;
 
   Transport& transport_;
@@ -96,18 +88,12 @@ class Conversation {
   std::vector<Frame> later_;
 };
 
-void Conversation::send_frame(RankNumber to, ControlRole role, Payload payload) {
-  Frame frame;
-  frame.header.kind = FrameKind::kControl;
-  frame.header.step = static_cast<std::uint64_t>(role);
-  frame.payload = std::move(payload);
-  transport_.send(to, std::move(frame));
-}
-
 void Conversation::send(const std::vector<RankNumber>& to, const std::string& bytes) {
   const Payload first = Payload::copy_of(ByteWriter().u64(bytes.size()).raw(what_).take());
   const Payload whole = Payload::copy_of(bytes);
-  for (const RankNumber rank : to) send_frame(rank, ControlRole::kOpening, first);
+  for (const RankNumber rank : to) {
+    transport_.send(rank, control_frame(ControlRole::kOpening, first));
+  }
 
   std::map<RankNumber, std::size_t> receipts;
   for (const RankNumber rank : to) receipts[rank] = 0;
@@ -129,7 +115,8 @@ void Conversation::send(const std::vector<RankNumber>& to, const std::string& by
     const std::size_t begin = chunk * kChunk;
     const std::size_t size = std::min(kChunk, bytes.size() - begin);
     for (const RankNumber rank : to) {
-      send_frame(rank, ControlRole::kBody, {whole.data + begin, size, whole.keep});
+      transport_.send(rank,
+                      control_frame(ControlRole::kBody, {whole.data + begin, size, whole.keep}));
     }
   }
   await_receipts(chunks);
@@ -159,7 +146,7 @@ std::vector<std::string> Conversation::receive(const std::vector<RankNumber>& fr
            transport_.describe(frame.header.from));
     }
     message.bytes += frame.payload.to_string();
-    send_frame(frame.header.from, ControlRole::kReceipt, {});
+    transport_.send(frame.header.from, control_frame(ControlRole::kReceipt, {}));
   }
   std::vector<std::string> bytes;
   for (const RankNumber rank : from) bytes.push_back(std::move(messages[rank].bytes));
@@ -194,7 +181,7 @@ Frame Conversation::next(Want want, const std::vector<RankNumber>& accepted,
   Seconds before = began;
   for (;;) {
     transport_.look_around({what_, missing, clock_.now() - began});
-    std::optional<Frame> frame = transport_.receive(std::min(limit_, kNextLook));
+    std::optional<Frame> frame = transport_.receive(std::min(limit_, kLookAround));
     const Seconds now = clock_.now();
     if (now - before > kDeaf) {  // suspended, perhaps: what they said meanwhile lies unread
       for (auto& [rank, when] : heard) when = now;
@@ -225,9 +212,7 @@ void Conversation::check_life(const std::map<RankNumber, Seconds>& heard,
     if (silence > limit_) silent.push_back(rank);
     // What it sent before it went may still lie here; and whoever started it knows more soon.
     if (gone != rank || silence < kUnread) continue;
-    fail(ErrorCode::kPeersLost,
-         "{}: {} is lost: its connection ended and nobody listens there any more", what_,
-         transport_.describe(rank));
+    fail(ErrorCode::kPeersLost, "{}: {} {}", what_, transport_.describe(rank), kIsGone);
   }
   if (silent.empty()) return;
   fail(ErrorCode::kPeersLost, "{}: nothing from {} for {}; {} waits longer", what_, names(silent),

@@ -6,7 +6,7 @@
 #include <future>
 
 #include "autodist/base/error.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {

@@ -3,7 +3,6 @@
 
 #include "autodist/comm/channels.h"
 
-#include <algorithm>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -16,11 +15,14 @@ namespace autodist::comm {
 
 class Channels::Channel final : public Transport {
  public:
-  Channel(Shared& shared, std::uint16_t number) : shared_(shared), number_(number) {}
+  Channel(const Transport& transport, Shared& shared, std::uint16_t number)
+      : transport_(transport), shared_(shared), number_(number) {}
 
-  [[nodiscard]] RankNumber self() const override;
-  [[nodiscard]] RankNumber size() const override;
-  [[nodiscard]] std::string describe(RankNumber rank) const override;
+  [[nodiscard]] RankNumber self() const override { return transport_.self(); }
+  [[nodiscard]] RankNumber size() const override { return transport_.size(); }
+  [[nodiscard]] std::string describe(RankNumber rank) const override {
+    return transport_.describe(rank);
+  }
   void send(RankNumber to, Frame frame) override;
   void close(Seconds) override {}
   using Transport::take_given_back;
@@ -29,6 +31,7 @@ class Channels::Channel final : public Transport {
   std::optional<Frame> receive_next(Seconds timeout) override;
 
  private:
+  const Transport& transport_;  // that all channels share
   Shared& shared_;
   std::uint16_t number_;
 };
@@ -37,24 +40,27 @@ class Channels::Shared {
  public:
   Shared(Transport& transport, std::uint16_t count) : transport_(transport), inboxes_(count) {
     for (std::uint16_t i = 0; i < count; ++i) {
-      channels_.push_back(std::make_unique<Channel>(*this, i));
+      channels_.push_back(std::make_unique<Channel>(transport, *this, i));
     }
   }
   // What nobody has read is for later readers of the transport, in its order.
   ~Shared() {
-    std::deque<Frame> unread = std::move(others_);
+    std::vector<Frame> unread;
+    const auto add = [&](std::deque<Frame> frames) {
+      for (Frame& frame : frames) {
+        if (frame.header.kind != FrameKind::kAlive) unread.push_back(std::move(frame));
+      }
+    };
+    add(std::move(others_));
     for (std::size_t i = 0; i < channels_.size(); ++i) {
-      for (Frame& frame : channels_[i]->take_given_back()) unread.push_back(std::move(frame));
-      for (Frame& frame : inboxes_[i]) unread.push_back(std::move(frame));
+      add(channels_[i]->take_given_back());
+      add(std::move(inboxes_[i]));
     }
-    for (auto frame = unread.rbegin(); frame != unread.rend(); ++frame) {
-      if (frame->header.kind != FrameKind::kAlive) transport_.give_back(std::move(*frame));
-    }
+    transport_.give_back(std::move(unread));
   }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
-  [[nodiscard]] const Transport& transport() const { return transport_; }
   Channel& channel(std::uint16_t number) {
     AD_CHECK(number < channels_.size()) << "channel " << number;
     return *channels_[number];
@@ -130,11 +136,6 @@ class Channels::Shared {
   std::vector<std::unique_ptr<Channel>> channels_;
 };
 
-RankNumber Channels::Channel::self() const { return shared_.transport().self(); }
-RankNumber Channels::Channel::size() const { return shared_.transport().size(); }
-std::string Channels::Channel::describe(RankNumber rank) const {
-  return shared_.transport().describe(rank);
-}
 void Channels::Channel::send(RankNumber to, Frame frame) {
   frame.header.channel = number_;
   shared_.send(to, std::move(frame));

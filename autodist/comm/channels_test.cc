@@ -8,7 +8,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/exchange.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {
@@ -63,10 +63,10 @@ TEST(Channels, GiveBackWhatWasLeftInThem) {
     there->send(1, message(1, 5));
     there->send(1, message(0, 6));
     there->send(1, message(0, 7));
-    channels.at(0).give_back(*channels.at(0).receive(Seconds{1}));
+    channels.at(0).give_back({*channels.at(0).receive(Seconds{1})});
     EXPECT_EQ(channels.at(1).receive(Seconds{1})->header.step, 5U);
     EXPECT_EQ(channels.at(0).receive(Seconds{1})->header.step, 6U);
-    channels.at(0).give_back(message(0, 6));
+    channels.at(0).give_back({message(0, 6)});
   }
   EXPECT_EQ(here->receive(Seconds{1})->header.step, 6U);
   EXPECT_EQ(here->receive(Seconds{1})->header.step, 7U);

@@ -3,12 +3,9 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <string>
 
 #include "autodist/base/dtype.h"
-#include "autodist/base/units.h"
-#include "autodist/comm/transport.h"
 
 namespace autodist::comm {
 

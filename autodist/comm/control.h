@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+
+#include "autodist/comm/transport.h"
 
 namespace autodist::comm {
 
@@ -13,5 +16,17 @@ enum class ControlRole : std::uint64_t {
   kKey,          // a key and its value, for everybody (c10d/shared_keys.h)
   kLastKey,      // the sender has set all its keys and read those of others
 };
+
+inline ControlRole role_of(const Frame& frame) {
+  return static_cast<ControlRole>(frame.header.step);
+}
+
+inline Frame control_frame(ControlRole role, Payload payload) {
+  Frame frame;
+  frame.header.kind = FrameKind::kControl;
+  frame.header.step = static_cast<std::uint64_t>(role);
+  frame.payload = std::move(payload);
+  return frame;
+}
 
 }  // namespace autodist::comm

@@ -20,6 +20,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/mutex.h"
 #include "autodist/comm/admission.h"
+#include "autodist/comm/agreement.h"
 #include "autodist/comm/assembly.h"
 #include "autodist/comm/failure_detector.h"
 #include "autodist/comm/outbox.h"
@@ -56,12 +57,27 @@ class Exchange::Impl {
   ~Impl();
 
   void post(RankNumber to, Outgoing outgoing);
-  [[nodiscard]] std::exception_ptr failure() const;
+  [[nodiscard]] std::exception_ptr failure() const {
+    const MutexLock lock(mutex_);
+    return failure_;
+  }
   void on_failure(std::function<void()> wake);
-  [[nodiscard]] ExchangeCounters counters() const;
-  [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const;
-  void set_position(Position position);
-  [[nodiscard]] std::optional<Position> position_of(RankNumber peer) const;
+  [[nodiscard]] ExchangeCounters counters() const {
+    const MutexLock lock(mutex_);
+    return counters_;
+  }
+  [[nodiscard]] std::optional<ClockDifference> clock_of(RankNumber peer) const {
+    const MutexLock lock(mutex_);
+    return clocks_.at(peer);
+  }
+  void set_position(Position position) {
+    const MutexLock lock(mutex_);
+    position_ = position;
+  }
+  [[nodiscard]] std::optional<Position> position_of(RankNumber peer) const {
+    const MutexLock lock(mutex_);
+    return positions_.at(peer);
+  }
   void finish(Seconds limit);
   void leave(const std::string& reason);
 
@@ -89,7 +105,10 @@ class Exchange::Impl {
 
   void fail_with(const std::exception_ptr& failure);
   void stop();
-  [[nodiscard]] bool stopping() const;
+  [[nodiscard]] bool stopping() const {
+    const MutexLock lock(mutex_);
+    return stop_;
+  }
   [[nodiscard]] bool all_said_goodbye() const AD_REQUIRES(mutex_);
   [[nodiscard]] std::string whom_we_wait_for() const AD_REQUIRES(mutex_);
 
@@ -156,9 +175,7 @@ Exchange::Impl::Impl(Transport& transport, const Clock& clock, ExchangeOptions o
 
 Exchange::Impl::~Impl() {
   leave(kStoppedEarly);
-  for (auto frame = for_later_readers_.rbegin(); frame != for_later_readers_.rend(); ++frame) {
-    transport_.give_back(std::move(*frame));
-  }
+  transport_.give_back(std::move(for_later_readers_));
 }
 
 // The callers' side.
@@ -174,11 +191,6 @@ void Exchange::Impl::post(RankNumber to, Outgoing outgoing) {
   work_.notify_one();
 }
 
-std::exception_ptr Exchange::Impl::failure() const {
-  const MutexLock lock(mutex_);
-  return failure_;
-}
-
 void Exchange::Impl::on_failure(std::function<void()> wake) {
   {
     const MutexLock lock(mutex_);
@@ -188,26 +200,6 @@ void Exchange::Impl::on_failure(std::function<void()> wake) {
     }
   }
   wake();
-}
-
-ExchangeCounters Exchange::Impl::counters() const {
-  const MutexLock lock(mutex_);
-  return counters_;
-}
-
-std::optional<ClockDifference> Exchange::Impl::clock_of(RankNumber peer) const {
-  const MutexLock lock(mutex_);
-  return clocks_.at(peer);
-}
-
-void Exchange::Impl::set_position(Position position) {
-  const MutexLock lock(mutex_);
-  position_ = position;
-}
-
-std::optional<Position> Exchange::Impl::position_of(RankNumber peer) const {
-  const MutexLock lock(mutex_);
-  return positions_.at(peer);
 }
 
 void Exchange::Impl::finish(Seconds limit) {
@@ -264,11 +256,6 @@ void Exchange::Impl::fail_with(const std::exception_ptr& failure) {
   work_.notify_one();
   ended_.notify_all();
   if (wake) wake();
-}
-
-bool Exchange::Impl::stopping() const {
-  const MutexLock lock(mutex_);
-  return stop_;
 }
 
 bool Exchange::Impl::all_said_goodbye() const {
@@ -527,13 +514,10 @@ void Exchange::Impl::check_heartbeats(Seconds now) {
   }
   const std::string account = failures_.account(*lost, now);
   if (gone) {
-    fail(ErrorCode::kPeersLost,
-         "{} is lost: its connection ended and nobody listens there any more; {}",
-         transport_.describe(*lost), account);
+    fail(ErrorCode::kPeersLost, "{} {}; {}", transport_.describe(*lost), kIsGone, account);
   }
-  fail(ErrorCode::kPeersLost,
-       "{} is lost: {}. --silence-timeout (in a program: silence_limit) waits longer",
-       transport_.describe(*lost), account);
+  fail(ErrorCode::kPeersLost, "{} is lost: {}. {} waits longer", transport_.describe(*lost),
+       account, kSilenceLimit);
 }
 
 Exchange::Exchange(Transport& transport, const Clock& clock, ExchangeOptions options,

@@ -23,17 +23,13 @@ void FailureDetector::heard(const FrameHeader& header, Seconds now) {
   if (peer.missed && !peer.was_silent) peer.was_silent = now - peer.last;
   peer.last = now;
   peer.header = header;
-  peer.spoke = true;
-  if (is_message(header.kind)) {
-    peer.message = header;
-    peer.sent_messages = true;
-  }
+  if (is_message(header.kind)) peer.message = header;
 }
 
 std::optional<FailureDetector::News> FailureDetector::news(Seconds noticed, Seconds now) {
   for (RankNumber rank = 0; rank < peers_.size(); ++rank) {
     Peer& peer = peers_[rank];
-    if (peer.excused || !peer.spoke) continue;
+    if (peer.excused || !peer.header) continue;
     if (peer.was_silent) {
       const News back{rank, true, *peer.was_silent};
       peer.missed = false;
@@ -52,7 +48,7 @@ std::optional<RankNumber> FailureDetector::lost(Seconds now) const {
     const Peer& peer = peers_[rank];
     if (peer.excused) continue;
     const Seconds since = std::max(peer.last, listening_since_);
-    if (now - since > (peer.spoke ? silence_ : first_contact_)) return rank;
+    if (now - since > (peer.header ? silence_ : first_contact_)) return rank;
   }
   return std::nullopt;
 }
@@ -60,12 +56,12 @@ std::optional<RankNumber> FailureDetector::lost(Seconds now) const {
 std::string FailureDetector::account(RankNumber rank, Seconds now) const {
   const Peer& peer = peers_[rank];
   const std::string silent = "silent for " + to_string(now - peer.last);
-  if (!peer.spoke) return silent + "; it was never heard";
+  if (!peer.header) return silent + "; it was never heard";
   const std::string heard = silent + "; last heard: ";
-  if (is_message(peer.header.kind)) return heard + text_of(peer.message);
-  const std::string last = heard + name_of(peer.header.kind);
-  if (!peer.sent_messages) return last + ", before its first message";
-  return last + ", and before that: " + text_of(peer.message);
+  if (is_message(peer.header->kind)) return heard + text_of(*peer.header);
+  const std::string last = heard + name_of(peer.header->kind);
+  if (!peer.message) return last + ", before its first message";
+  return last + ", and before that: " + text_of(*peer.message);
 }
 
 std::string FailureDetector::text_of(const FrameHeader& message) const {

@@ -50,10 +50,8 @@ class FailureDetector {
  private:
   struct Peer {
     Seconds last;
-    FrameHeader header;   // of the last frame
-    FrameHeader message;  // of the last message
-    bool spoke = false;
-    bool sent_messages = false;
+    std::optional<FrameHeader> header;   // of the last frame
+    std::optional<FrameHeader> message;  // of the last message
     bool excused = false;
     bool missed = false;                // its silence is known
     std::optional<Seconds> was_silent;  // heard again after that, which is not known yet

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/check.h"
+#include "autodist/base/statistics.h"
 
 namespace autodist::comm {
 namespace {
@@ -23,8 +25,7 @@ Seconds call(Collectives& collectives, const Clock& clock, std::size_t count, in
     collectives.all_reduce(values.data(), count, DType::kFloat32);
     if (i > 0) took.push_back(clock.now() - begun);
   }
-  std::nth_element(took.begin(), took.begin() + calls / 2, took.end());
-  return took[static_cast<std::size_t>(calls / 2)];
+  return median_of(std::move(took));
 }
 
 }  // namespace

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/mutex.h"
+#include "autodist/base/statistics.h"
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/exchange.h"
 
@@ -48,8 +51,7 @@ class Probe {
     Handlers handlers;
     handlers.message = [this](const Frame& frame) {
       const FrameHeader& header = frame.header;
-      if (header.kind == kAnswer) return count(&Counts::answers);
-      if (header.kind == kTell) return count(&Counts::told);
+      if (header.kind != kAsk) return count(header.kind);
       exchange().post(header.from, {kAnswer, header.step, header.id, 0, Seconds{}, frame.payload});
     };
     const MutexLock lock(mutex_);
@@ -61,13 +63,12 @@ class Probe {
     LinkFigures figures;
     next_ = 0;
     echo(peer, 1, kPayload);  // connects
-    std::vector<double> trips;
+    std::vector<Seconds> trips;
     const Seconds cpu_before = cpu_.now();
-    for (MessageId ping = 0; ping < kPings; ++ping) trips.push_back(echo(peer, 1, kPayload).value);
+    for (MessageId ping = 0; ping < kPings; ++ping) trips.push_back(echo(peer, 1, kPayload));
     // This rank's part of a slice there and of one back: both ends of one.
     figures.message_cost = (cpu_.now() - cpu_before) * (1.0 / kPings);
-    std::nth_element(trips.begin(), trips.begin() + kPings / 2, trips.end());
-    figures.round_trip = Seconds{trips[kPings / 2]};
+    figures.round_trip = median_of(std::move(trips));
     MessageId pieces = kFirstPieces;
     Seconds took = echo(peer, pieces, kPiece);
     while (took < kLongEnough && pieces < kMostProbes) {
@@ -84,7 +85,7 @@ class Probe {
   // Answers until somebody tells this rank; as many pairs may be measured before.
   void wait_until_told(std::size_t pairs) {
     ++expected_;
-    wait_for(&Counts::told, expected_, limit_ * static_cast<double>(pairs));
+    wait_for(kTell, expected_, limit_ * static_cast<double>(pairs));
   }
 
   // The last rank that measures tells the others.
@@ -102,13 +103,6 @@ class Probe {
  private:
   static constexpr std::size_t kPayload = 8;
 
-  // Of messages from other ranks.
-  struct Counts {
-    std::uint64_t answers = 0;
-    std::uint64_t told = 0;
-  };
-  using Count = std::uint64_t Counts::*;
-
   // Sends so many slices and waits until all are back.
   Seconds echo(RankNumber peer, MessageId slices, std::size_t bytes) {
     const std::uint64_t target = (asked_ += slices);
@@ -117,7 +111,7 @@ class Probe {
     for (MessageId slice = 0; slice < slices; ++slice) {
       exchange_->post(peer, {kAsk, kStep, next_++, 0, Seconds{}, payload});
     }
-    wait_for(&Counts::answers, target, limit_);
+    wait_for(kAnswer, target, limit_);
     return clock_.now() - start;
   }
 
@@ -127,18 +121,18 @@ class Probe {
     return *exchange_;
   }
 
-  void count(Count which) {
+  void count(FrameKind kind) {
     {
       const MutexLock lock(mutex_);
-      ++(counts_.*which);
+      ++counts_[kind];
     }
     changed_.notify_all();
   }
 
-  void wait_for(Count which, std::uint64_t target, Seconds limit) {
+  void wait_for(FrameKind kind, std::uint64_t target, Seconds limit) {
     const MutexLock lock(mutex_);
     const bool came = changed_.wait_for(mutex_, limit, [&]() AD_REQUIRES(mutex_) {
-      return counts_.*which >= target || exchange_->failure() != nullptr;
+      return counts_[kind] >= target || exchange_->failure() != nullptr;
     });
     if (exchange_->failure()) std::rethrow_exception(exchange_->failure());
     if (!came) {
@@ -158,7 +152,7 @@ class Probe {
   std::uint64_t expected_ = 0;  // to be told
   Mutex mutex_;
   ConditionVariable changed_;
-  Counts counts_ AD_GUARDED_BY(mutex_);
+  std::map<FrameKind, std::uint64_t> counts_ AD_GUARDED_BY(mutex_);  // of messages to this rank
   std::unique_ptr<Exchange> exchange_;  // its threads use everything above
 };
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {

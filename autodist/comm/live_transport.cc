@@ -1,6 +1,5 @@
 #include "autodist/comm/live_transport.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "autodist/base/background.h"

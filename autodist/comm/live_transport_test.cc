@@ -9,7 +9,7 @@
 #include "autodist/comm/agreement.h"
 #include "autodist/comm/channels.h"
 #include "autodist/comm/exchange.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,9 +16,10 @@
 #include "autodist/base/check.h"
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/agreement.h"
 #include "autodist/comm/bytes.h"
 #include "autodist/comm/wire.h"
-#include "autodist/comm/zmq/connection_limit.h"
+#include "autodist/comm/zmq/listening_socket.h"
 #include "autodist/comm/zmq/socket.h"
 #include "autodist/comm/zmq/zmq_transport.h"
 
@@ -31,11 +31,9 @@ constexpr std::string_view kTable = "ADTB";
 constexpr std::string_view kRefusal = "ADNO";
 constexpr std::string_view kPatience = "ADWT";
 constexpr RankNumber kLargestJob = 65'536;
-constexpr Seconds kLookAround{0.2};
 constexpr Seconds kHelloEvery{0.5};
 constexpr Seconds kStillThere{3};  // who said hello so lately waits for the answer
 constexpr const char* kOneBuild = "Start all ranks with one build of AutoDist.";
-constexpr const char* kLonger = "--join-timeout (in a program: join_limit) waits longer";
 
 struct Hello {
   std::uint16_t version = kWireVersion;
@@ -166,37 +164,18 @@ bool readable(zmq::socket_t& socket, const Clock& clock, Seconds deadline) {
   const Seconds left = deadline - clock.now();
   if (left <= Seconds{0}) return false;
   zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
-  return zmq_poll(&item, 1, static_cast<long>(std::ceil(left.value * 1e3))) > 0;
+  return zmq_poll(&item, 1, to_milliseconds(left).count()) > 0;
 }
 
 }  // namespace
 
-class ChiefListener::Impl {
- public:
-  Impl(const std::string& address, std::uint16_t port, const std::optional<std::string>& job_key)
-      : socket(context, zmq::socket_type::router) {
-    configure(socket.handle(), SocketUse::kRendezvous);
-    if (job_key) {
-      const CurveKeys keys = curve_keys_of(*job_key);
-      gate.emplace(context, keys);
-      secure(socket.handle(), CurveSide::kServer, keys);
-    }
-    limit.emplace(context, socket.handle(), most_connections());
-    this->port = bind(socket.handle(), address, port);
-  }
-
-  zmq::context_t context;
-  std::optional<ClientGate> gate;  // as long as the socket
-  zmq::socket_t socket;
-  std::optional<ConnectionLimit> limit;
-  std::uint16_t port = 0;
-};
-
 ChiefListener::ChiefListener(const std::string& address, std::uint16_t port,
                              const std::optional<std::string>& job_key)
-    : impl_(std::make_unique<Impl>(address, port, job_key)) {}
+    : socket_(std::make_unique<ListeningSocket>(
+          zmq::context_t(), zmq::socket_type::router, SocketUse::kRendezvous, address, port,
+          job_key ? std::optional(curve_keys_of(*job_key)) : std::nullopt)) {}
 ChiefListener::~ChiefListener() = default;
-std::uint16_t ChiefListener::port() const { return impl_->port; }
+std::uint16_t ChiefListener::port() const { return socket_->port; }
 
 namespace {
 
@@ -222,7 +201,9 @@ class Reception {
       }
     } catch (const std::exception& error) {
       const auto* known = dynamic_cast<const Error*>(&error);
-      tell_all(encode_refusal(known ? *known : Error(ErrorCode::kPeersLost, error.what())));
+      const std::string refusal =
+          encode_refusal(known ? *known : Error(ErrorCode::kPeersLost, error.what()));
+      for (const std::string& id : asking_) send(id, refusal);
       throw;
     }
     for (Guest& guest : guests_) members.push_back(std::move(guest.member));
@@ -280,8 +261,8 @@ class Reception {
       if (now - (came ? guest.heard : began_) > options_.limit) silent.push_back(rank);
     }
     if (silent.empty()) return;
-    fail(ErrorCode::kPeersLost, "rendezvous: {} did not join within {}; {}", names_of(silent),
-         to_string(options_.limit), kLonger);
+    fail(ErrorCode::kPeersLost, "rendezvous: {} did not join within {}; {} waits longer",
+         names_of(silent), to_string(options_.limit), kJoinLimit);
   }
 
   void take() {
@@ -368,10 +349,6 @@ class Reception {
 
   void refuse(const std::string& id, const Error& error) { send(id, encode_refusal(error)); }
 
-  void tell_all(const std::string& answer) {
-    for (const std::string& id : asking_) send(id, answer);
-  }
-
   // ROUTER drops what is for a peer that has gone.
   void send(const std::string& id, const std::string& answer) {
     if (socket_.send(zmq::buffer(id), zmq::send_flags::sndmore | zmq::send_flags::dontwait)) {
@@ -434,9 +411,10 @@ std::vector<Member> ask(const RendezvousOptions& options, const Member& own) {
   }
   fail(ErrorCode::kPeersLost,
        "rendezvous: rank 0 (the chief, {}) gave rank {} no answer within {}: it is not reachable "
-       "or {}; {}",
+       "or {}; {} waits longer",
        chief, options.rank, to_string(options.limit),
-       options.encrypt ? "has another key or none (--encrypt)" : "wants to be encrypted", kLonger);
+       options.encrypt ? "has another key or none (--encrypt)" : "wants to be encrypted",
+       kJoinLimit);
 }
 
 }  // namespace
@@ -463,7 +441,7 @@ std::unique_ptr<Transport> join(const RendezvousOptions& options, ChiefListener*
     return std::make_unique<ZmqTransport>(std::move(frames), 0, std::vector<Member>{own});
   }
   std::vector<Member> members = listener != nullptr
-                                    ? Reception(listener->impl().socket, options, own).run()
+                                    ? Reception(listener->socket().socket, options, own).run()
                                     : ask(options, own);
   return std::make_unique<ZmqTransport>(std::move(frames), options.rank, std::move(members),
                                         std::move(blocks));

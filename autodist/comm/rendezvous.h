@@ -38,6 +38,8 @@ struct RendezvousOptions {
   std::function<void(const std::string& whom, Seconds since)> while_waiting;
 };
 
+struct ListeningSocket;
+
 // Bound before the other ranks are started, so that they can be told the port.
 class ChiefListener {
  public:
@@ -48,11 +50,10 @@ class ChiefListener {
   ~ChiefListener();
   [[nodiscard]] std::uint16_t port() const;
 
-  class Impl;
-  [[nodiscard]] Impl& impl() { return *impl_; }
+  [[nodiscard]] ListeningSocket& socket() { return *socket_; }  // for join()
 
  private:
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<ListeningSocket> socket_;
 };
 
 // At the chief: this rank's program is of another build.

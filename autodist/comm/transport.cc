@@ -1,5 +1,6 @@
 #include "autodist/comm/transport.h"
 
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -37,6 +38,11 @@ Payload Payload::copy_of(const std::string& bytes) {
 
 std::string Payload::to_string() const {
   return size == 0 ? std::string() : std::string(reinterpret_cast<const char*>(data), size);
+}
+
+void Transport::give_back(std::vector<Frame> frames) {
+  given_back_.insert(given_back_.begin(), std::make_move_iterator(frames.begin()),
+                     std::make_move_iterator(frames.end()));
 }
 
 std::optional<Frame> Transport::receive(Seconds timeout) {

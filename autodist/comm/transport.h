@@ -1,7 +1,8 @@
 // Moves frames between ranks. A transport promises order per pair of ranks and nothing about
 // meaning; exchange.h adds priorities, windows, exactly-once admission and heartbeats on top.
 //
-// Implementations: in_process.h (ranks as threads: the reference, and the tests') and zmq/.
+// Implementations: zmq/, alone_transport.h for a job of one rank, and for tests
+// testing/in_process.h (ranks as threads: the reference).
 
 #pragma once
 
@@ -15,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "autodist/base/id.h"
 #include "autodist/base/units.h"
 
 namespace autodist::comm {
@@ -80,6 +80,13 @@ struct Frame {
   std::string rider{};
 };
 
+// Behind a rank's description, in messages: Transport::gone() has said so.
+inline constexpr const char* kIsGone =
+    "is lost: its connection ended and nobody listens there any more";
+
+// How often who waits outside of steps looks around.
+inline constexpr Seconds kLookAround{0.2};
+
 // Whom a rank waits for outside of steps, and with what.
 struct Wait {
   std::string_view what;  // "strategy"
@@ -101,22 +108,20 @@ class Transport {
   virtual void send(RankNumber to, Frame frame) = 0;
 
   // The next frame, or nothing after `timeout`. Payloads that crossed a network are aligned to 8
-  // bytes. One thread at a time, which may differ from the
-  // sender's.
+  // bytes. One thread at a time, which may differ from the sender's.
   std::optional<Frame> receive(Seconds timeout);
 
   // A rank whose connection has ended and where nobody listens any more: its process is gone, which
   // is known sooner so than by its silence. By the receiving thread.
   virtual std::optional<RankNumber> gone() { return std::nullopt; }
 
-  // Called several times a second by who waits outside of steps (agreement.h), on its thread. What
-  // it throws ends the wait.
+  // Called every kLookAround by who waits outside of steps (agreement.h), on its thread. What it
+  // throws ends the wait.
   virtual void look_around(const Wait&) {}
 
-  // Returns a frame to the head of what receive() will give: it was meant for a later reader,
-  // because its sender is already one exchange further. Several are given back last first. By the
-  // receiving thread.
-  void give_back(Frame frame) { given_back_.push_front(std::move(frame)); }
+  // Returns frames to the head of what receive() will give, in their order: they were meant for a
+  // later reader, because their senders are already one exchange further. By the receiving thread.
+  void give_back(std::vector<Frame> frames);
 
   // Sends what is queued (at most `linger`) and stops. Idempotent.
   virtual void close(Seconds linger) = 0;

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/comm/transport.h"
+
 namespace autodist::exec {
 
 // Memory on a cache line's boundary, which suits elements of every type.
@@ -25,6 +27,13 @@ inline std::shared_ptr<std::byte> allocate_zeros(std::size_t bytes) {
   std::shared_ptr<std::byte> memory = allocate_aligned(bytes);
   std::memset(memory.get(), 0, bytes);
   return memory;
+}
+
+// As a payload with memory of its own.
+inline comm::Payload aligned_copy(const void* data, std::size_t bytes) {
+  std::shared_ptr<std::byte> memory = allocate_aligned(bytes);
+  if (bytes != 0) std::memcpy(memory.get(), data, bytes);
+  return {memory.get(), bytes, memory};
 }
 
 // Has one writer, and readers on other threads as long as they hold what lend() gave them.

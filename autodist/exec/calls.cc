@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
+#include <iterator>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/base/job_ended.h"
 #include "autodist/comm/bytes.h"
 
 namespace autodist::exec {
@@ -21,6 +20,10 @@ constexpr std::uint32_t kWishesForTheEnd = 1U << 16;  // beside a call's number
 bool is_of_a_loop(Call call) {
   return call == Call::kRunAndFetch || call == Call::kSummarise || call == Call::kTrial ||
          call == Call::kSnapshot;
+}
+
+Call call_at(const comm::Position& position) {
+  return static_cast<Call>(position.place & ~kWishesForTheEnd);
 }
 
 }  // namespace
@@ -77,7 +80,6 @@ std::string Calls::text(std::uint32_t rank, const Made& made) const {
 }
 
 void Calls::show() const {
-  if (!peers_.show) return;
   const std::uint32_t wish = wishes_for_the_end_ ? kWishesForTheEnd : 0;
   peers_.show({begun_, static_cast<std::uint32_t>(current_.call) | wish});
 }
@@ -98,9 +100,9 @@ bool Calls::goes_on_past(const Announced& theirs, const Made& ours) const {
          is_of_a_loop(theirs.made.call) && theirs.made.step >= ours.step;
 }
 
-void Calls::fail_ended(const std::string& here) const {
-  throw JobEnded(fmt::format("{}, rank {} {}: the job has ended", text(kChief, *chief_finished_),
-                             self_, here));
+JobEnded Calls::ended(const std::string& here) const {
+  return JobEnded(fmt::format("{}, rank {} {}: the job has ended", text(kChief, *chief_finished_),
+                              self_, here));
 }
 
 void Calls::fail_differ(const Announced& theirs, const Made& ours) const {
@@ -156,7 +158,7 @@ void Calls::begin_step(std::uint64_t step) {
   or_abort([&] {
     const MutexLock lock(signal_);
     begun_ = step + 1;
-    if (is_past_the_end()) fail_ended(fmt::format("is at step {}", begun_));
+    if (is_past_the_end()) throw ended(fmt::format("is at step {}", begun_));
     check_step();
     pass_wishes();
     current_ = {Call::kStep, step};
@@ -181,7 +183,7 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
     const bool was_made = chief_finished_ && count_ + 1 < chief_finished_call_;
     if (chief_finished_ && call != Call::kFinish && (!was_made || is_past_the_end())) {
       if (is_of_a_loop(call) || is_past_the_end()) {
-        fail_ended(fmt::format("called {} at step {}", name_of(call), step));
+        throw ended(fmt::format("called {} at step {}", name_of(call), step));
       }
       fail_differ({kChief, *chief_finished_}, made);
     }
@@ -207,18 +209,16 @@ Calls::Scope Calls::begin(Call call, std::uint64_t step) {
 }
 
 void Calls::tell(const Made& made, std::uint64_t number, const std::vector<std::uint32_t>& ranks) {
-  if (told_step_ != made.step) ordinal_ = 0;
-  told_step_ = made.step;
-  if (ordinal_ == kMostCalls) {
+  const std::uint32_t ordinal = told_.next(made.step);
+  if (ordinal >= kMostCalls) {
     fail(ErrorCode::kUsage, "{}: there were {} calls of all ranks since the last step, no more",
          name_of(made.call), kMostCalls);
   }
   comm::ByteWriter note;
   const std::string bytes = note.u32(static_cast<std::uint32_t>(made.call)).u64(number).take();
   for (const std::uint32_t rank : ranks) {
-    peers_.post(rank, {Topic::kCalled, static_cast<comm::MessageId>(ordinal_)}, made.step, bytes);
+    peers_.post(rank, {Topic::kCalled, ordinal}, made.step, bytes);
   }
-  ++ordinal_;
 }
 
 Calls::Scope Calls::enter(Call call, std::uint64_t step) {
@@ -237,16 +237,8 @@ void Calls::end() {
 
 // Waiting.
 
-namespace {
-
-Call call_at(const comm::Position& position) {
-  return static_cast<Call>(position.place & ~kWishesForTheEnd);
-}
-
-}  // namespace
-
 std::string Calls::where(std::uint32_t rank) const {
-  const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+  const auto position = peers_.where(rank);
   if (!position) return fmt::format("rank {}", rank);
   const Call call = call_at(*position);
   if (call == Call::kNone) {
@@ -256,25 +248,26 @@ std::string Calls::where(std::uint32_t rank) const {
   return fmt::format("rank {}, which is in {} at step {}", rank, name_of(call), position->step);
 }
 
+std::string Calls::where(const std::vector<std::uint32_t>& ranks) const {
+  std::vector<std::string> places;
+  for (const std::uint32_t rank : ranks) places.push_back(where(rank));
+  return fmt::format("{}", fmt::join(places, ", "));
+}
+
 std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) {
   std::vector<std::uint32_t> awaited;
-  std::vector<std::string> ranks;
   std::uint64_t least = step;
   for (const std::uint32_t rank : others()) {
-    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+    const auto position = peers_.where(rank);
     if (!position || position->step > least) continue;
     // A position counts steps that the rank has begun; outside of a step it has done all of them.
     if (position->step == step && call_at(*position) != Call::kStep) continue;
-    if (position->step < least) {
-      ranks.clear();
-      awaited.clear();
-    }
+    if (position->step < least) awaited.clear();
     least = position->step;
-    ranks.push_back(where(rank));
     awaited.push_back(rank);
   }
-  const std::string whom = fmt::format("{}", fmt::join(ranks, ", "));
-  if (says && peers_.say && !ranks.empty() && awaited != said_to_await_) {
+  const std::string whom = where(awaited);
+  if (says && peers_.say && !awaited.empty() && awaited != said_to_await_) {
     said_to_await_ = awaited;
     peers_.say(fmt::format("rank {} waits in step {} for {}", self_, step + 1, whom));
   }
@@ -282,18 +275,14 @@ std::string Calls::whom_a_step_awaits(std::uint64_t step, bool says) {
 }
 
 std::string Calls::waits_for(const std::vector<std::uint32_t>& ranks) const {
-  std::vector<std::string> places;
-  places.reserve(ranks.size());
-  for (const std::uint32_t rank : ranks) places.push_back(where(rank));
   return fmt::format("in {} at step {} for {}", name_of(current_.call), current_.step,
-                     fmt::join(places, ", "));
+                     where(ranks));
 }
 
 std::uint64_t Calls::steps_of(const std::vector<std::uint32_t>& ranks) const {
   std::uint64_t steps = 0;
   for (const std::uint32_t rank : ranks) {
-    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
-    if (position) steps += position->step;
+    if (const auto position = peers_.where(rank)) steps += position->step;
   }
   return steps;
 }
@@ -303,37 +292,37 @@ bool Calls::are_busy(const std::vector<std::uint32_t>& ranks) const {
   const bool saves = current_.call == Call::kSave || current_.call == Call::kSnapshot;
   if (!saves && current_.call != Call::kFinish) return false;
   return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) {
-    const auto position = peers_.where ? peers_.where(rank) : std::nullopt;
+    const auto position = peers_.where(rank);
     return position && position->step == current_.step && call_at(*position) == current_.call;
   });
 }
 
-void Calls::wait(MutexLock& lock, const std::function<std::vector<std::uint32_t>()>& missing) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
-  const Clock::time_point start = Clock::now();
-  Clock::time_point moved = start;
+void Calls::wait(MutexLock& lock, const std::vector<std::uint32_t>& ranks,
+                 const std::function<bool(std::uint32_t rank)>& is_there) {
+  const SteadyClock clock;
+  const Seconds start = clock.now();
+  Seconds moved = start;
   std::uint64_t steps = 0;
   bool said = false;
-  const auto nobody = [&] { return missing().empty(); };
-  while (!signal_.wait_for(std::min(kLookAgain, limit_), nobody)) {
-    const std::vector<std::uint32_t> ranks = missing();
-    const bool busy = are_busy(ranks);
+  const auto is_missing = [&](std::uint32_t rank) { return !is_there(rank); };
+  const auto all_there = [&] { return std::none_of(ranks.begin(), ranks.end(), is_missing); };
+  while (!signal_.wait_for(std::min(kLookAgain, limit_), all_there)) {
+    std::vector<std::uint32_t> missing;
+    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing), is_missing);
+    const bool busy = are_busy(missing);
     const bool forever = busy || current_.call == Call::kFinish;  // alive, they do something else
     lock.unlock();
-    const Clock::time_point now = Clock::now();
-    if (const std::uint64_t then = std::exchange(steps, steps_of(ranks)); then < steps || busy)
-      moved = now;
-    if (!said && !busy && seconds(now - start) >= kSaysWhoAfter.value) {
+    const Seconds now = clock.now();
+    const std::uint64_t steps_before = std::exchange(steps, steps_of(missing));
+    if (steps_before < steps || busy) moved = now;
+    if (!said && !busy && now - start >= kSaysWhoAfter) {
       said = true;
-      if (peers_.say) {
-        peers_.say(fmt::format("rank {} waits {}", self_, waits_for(ranks)));
-      }
+      if (peers_.say) peers_.say(fmt::format("rank {} waits {}", self_, waits_for(missing)));
     }
-    if (!forever && seconds(now - moved) >= limit_.value) {
+    if (!forever && now - moved >= limit_) {
       or_abort([&] {
         fail(ErrorCode::kTimeout, "rank {} has waited {} {}. Every rank calls it.", self_,
-             to_string(Seconds{seconds(now - moved)}), waits_for(ranks));
+             to_string(now - moved), waits_for(missing));
       });
     }
     lock.lock();
@@ -350,7 +339,7 @@ void Calls::wish_for_the_end() {
 
 std::optional<std::uint32_t> Calls::who_wishes_for_the_end() const {
   if (wishes_for_the_end_) return self_.value;
-  for (std::uint32_t rank = 0; peers_.where && rank < program_.ranks.size(); ++rank) {
+  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
     const auto position = rank == self_.value ? std::nullopt : peers_.where(rank);
     if (position && (position->place & kWishesForTheEnd) != 0) return rank;
   }
@@ -372,18 +361,12 @@ bool Calls::all_finish(std::uint64_t step) {
   const Scope scope = enter(Call::kFinish, step);
   MutexLock lock(signal_);
   if (self_.value != kChief) {
-    wait(lock, [&]() AD_REQUIRES(signal_) {
-      return std::vector<std::uint32_t>(verdict_ == Verdict::kUnknown ? 1 : 0, kChief);
-    });
+    wait(lock, {kChief},
+         [&](std::uint32_t) AD_REQUIRES(signal_) { return verdict_ != Verdict::kUnknown; });
     return verdict_ == Verdict::kInOrder;
   }
-  wait(lock, [&]() AD_REQUIRES(signal_) {
-    std::vector<std::uint32_t> missing;
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
-                 [&](std::uint32_t rank)
-                     AD_REQUIRES(signal_) { return finished_.count(rank) == 0; });
-    return missing;
-  });
+  wait(lock, ranks,
+       [&](std::uint32_t rank) AD_REQUIRES(signal_) { return finished_.count(rank) != 0; });
   const bool all = std::all_of(finished_.begin(), finished_.end(),
                                [&](const auto& each) { return each.second == step; });
   lock.unlock();
@@ -435,7 +418,7 @@ void Calls::take_call(const comm::Frame& frame) {
 // A rank that is ahead of the chief's end is ended at once; another one learns of it by its next
 // step.
 void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
-  std::exception_ptr ended;
+  std::exception_ptr end;
   {
     const MutexLock lock(signal_);
     chief_finished_ = theirs.made;
@@ -446,16 +429,12 @@ void Calls::take_end_of_chief(const Announced& theirs, std::uint64_t number) {
     const bool waits_for_it =
         ours != nullptr && (ours->call == Call::kTrial || ours->call == Call::kSnapshot);
     if (is_past_the_end() || waits_for_it) {
-      try {
-        fail_ended(fmt::format("is at step {}", begun_));
-      } catch (const JobEnded&) {
-        ended = std::current_exception();
-      }
+      end = std::make_exception_ptr(ended(fmt::format("is at step {}", begun_)));
     } else if (ours != nullptr && !is_of_a_loop(ours->call)) {
       fail_differ(theirs, *ours);
     }
   }
-  if (ended) signal_.end(ended);
+  if (end) signal_.end(end);
 }
 
 // At the chief: it may be at the end already, or come to it later, but with no further step.

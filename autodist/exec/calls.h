@@ -19,8 +19,10 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/job_ended.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/step_counter.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 
@@ -28,7 +30,7 @@ namespace autodist::exec {
 
 // After so long a rank that waits says for which other one.
 inline constexpr Seconds kSaysWhoAfter{3};
-inline constexpr std::uint64_t kMostCalls = 32;          // between two steps
+inline constexpr std::uint32_t kMostCalls = 32;          // between two steps
 inline constexpr std::uint64_t kMostSavesOnTheWay = 32;  // of the chief, that a rank has not met
 
 enum class Call : std::uint32_t {
@@ -60,11 +62,13 @@ struct DueSave {
 };
 inline constexpr std::uint64_t kAtTheEnd = ~std::uint64_t{0};
 
+// Sends a note about a step to another rank; does not block.
+using PostNote = std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
+                                    const std::string& note)>;
+
 // How a rank reaches the others. Nothing in it blocks.
 struct CallPeers {
-  std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
-                     const std::string& note)>
-      post;
+  PostNote post;
   // Where this rank is, for whoever waits for it; and where another one was some time ago.
   std::function<void(comm::Position)> show;
   std::function<std::optional<comm::Position>(std::uint32_t rank)> where;
@@ -106,11 +110,11 @@ class Calls {
   // A call without number, which others need not make now: its name for messages.
   Scope enter(Call call, std::uint64_t step);
 
-  // Under the signal's lock, until missing() has no ranks. Says after some seconds whom this rank
-  // waits for, and where that one is; not of those that are in the same save(), snapshot() or
-  // finish(), which are waited for as long as they live. Throws as Signal::wait.
-  void wait(MutexLock& lock,
-            const std::function<std::vector<std::uint32_t>()>& missing) AD_UNCHECKED_THREADS;
+  // Under the signal's lock, until is_there() holds for each of `ranks`. Says after some seconds
+  // whom this rank waits for, and where that one is; not of those that are in the same save(),
+  // snapshot() or finish(), which are waited for as long as they live. Throws as Signal::wait.
+  void wait(MutexLock& lock, const std::vector<std::uint32_t>& ranks,
+            const std::function<bool(std::uint32_t rank)>& is_there) AD_UNCHECKED_THREADS;
 
   // By who waits in a step for a variable: "rank 1, which is at step 11 and in no call", the ranks
   // that are furthest behind it, as far as is known; empty where none is. `says`: in a line, too,
@@ -178,7 +182,7 @@ class Calls {
     try {
       function();
     } catch (...) {
-      if (peers_.abort) peers_.abort(std::current_exception());
+      peers_.abort(std::current_exception());
       throw;
     }
   }
@@ -187,6 +191,7 @@ class Calls {
   [[nodiscard]] std::vector<std::uint32_t> others() const;
   [[nodiscard]] std::string text(std::uint32_t rank, const Made& made) const;
   [[nodiscard]] std::string where(std::uint32_t rank) const;
+  [[nodiscard]] std::string where(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] std::string waits_for(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] bool are_busy(const std::vector<std::uint32_t>& ranks) const;
   [[nodiscard]] std::uint64_t steps_of(const std::vector<std::uint32_t>& ranks) const;
@@ -196,7 +201,7 @@ class Calls {
   void check_step() const AD_REQUIRES(signal_);
   void check_save(const std::optional<Made>& now) const AD_REQUIRES(signal_);
   void pass_wishes() AD_REQUIRES(signal_);
-  [[noreturn]] void fail_ended(const std::string& here) const AD_REQUIRES(signal_);
+  [[nodiscard]] JobEnded ended(const std::string& here) const AD_REQUIRES(signal_);
   [[nodiscard]] bool goes_on_past(const Announced& theirs, const Made& ours) const
       AD_REQUIRES(signal_);
   [[noreturn]] void fail_differ(const Announced& theirs, const Made& ours) const;
@@ -220,8 +225,7 @@ class Calls {
   std::vector<std::uint32_t> said_to_await_;  // in a step
   bool wishes_for_the_end_ = false;
   Made current_;
-  std::uint64_t ordinal_ = 0;  // of calls told of at this step
-  std::uint64_t told_step_ = 0;
+  StepCounter told_;  // calls that the others were told of
 
   std::uint64_t begun_ AD_GUARDED_BY(signal_);  // steps
   std::uint64_t count_ AD_GUARDED_BY(signal_) = 0;

@@ -41,9 +41,7 @@ void Calls::post_passed() {
     own = begun_;
   }
   for (const std::uint64_t step : steps) {
-    comm::ByteWriter note;
-    note.u64(step).u64(0).u32(0);
-    peers_.post(kChief, answer_of(step), own, note.take());
+    peers_.post(kChief, answer_of(step), own, comm::ByteWriter().u64(step).u64(0).u32(0).take());
   }
 }
 
@@ -52,19 +50,12 @@ bool Calls::meet_to_save(std::uint64_t step, const DueSave& due) {
   MutexLock lock(signal_);
   saved_until_ = step + 1;
   answers_.erase(answers_.begin(), answers_.lower_bound(step));
-  comm::ByteWriter wish;
-  wish.u64(count_).u64(due.step).raw(due.directory);
-  const std::string bytes = wish.take();
+  const std::string bytes = comm::ByteWriter().u64(count_).u64(due.step).raw(due.directory).take();
   lock.unlock();
   for (const std::uint32_t rank : ranks) peers_.post(rank, Topic::kSaveWanted, step, bytes);
   lock.lock();
-  wait(lock, [&]() AD_REQUIRES(signal_) {
-    std::vector<std::uint32_t> missing;
-    const auto& answers = answers_[step];
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
-                 [&](std::uint32_t rank) { return answers.count(rank) == 0; });
-    return missing;
-  });
+  wait(lock, ranks,
+       [&](std::uint32_t rank) AD_REQUIRES(signal_) { return answers_[step].count(rank) != 0; });
   std::vector<std::uint32_t> here{self_.value};
   std::vector<std::uint32_t> elsewhere;
   for (const auto& [rank, answer] : answers_[step]) {
@@ -121,11 +112,10 @@ void Calls::set_away(bool away) {
 
 std::vector<DueSave> Calls::take_due(std::uint64_t step) {
   const MutexLock lock(signal_);
-  std::vector<DueSave> now;
   const auto rest = std::stable_partition(due_.begin(), due_.end(), [&](const DueSave& each) {
     return each.step != step && step != kAtTheEnd;
   });
-  now.assign(rest, due_.end());
+  std::vector<DueSave> now(rest, due_.end());
   due_.erase(rest, due_.end());
   return now;
 }

@@ -15,8 +15,6 @@
 namespace autodist::exec {
 namespace {
 
-using Numbers = std::vector<std::uint32_t>;
-
 // Ranks whose notes lie in a queue until they are delivered.
 class Ranks {
  public:
@@ -174,7 +172,9 @@ TEST(Calls, WhoIsWaitedForIsSaidOnceAndEndsTheWaitAtTheLimit) {
   const std::string whom =
       " in sum_over_ranks() at step 0 for rank 1, which is at step 1 and in no call, rank 2, which "
       "is in save() at step 0";
-  const auto [code, text] = error_of([&] { ranks[0].wait(lock, [] { return Numbers{1, 2}; }); });
+  const auto [code, text] = error_of([&] {
+    ranks[0].wait(lock, {1, 2}, [](std::uint32_t) { return false; });
+  });
   EXPECT_EQ(code, static_cast<int>(ErrorCode::kTimeout)) << text;
   EXPECT_NE(text.find(whom), std::string::npos) << text;
   EXPECT_EQ(ranks.lines(), std::vector<std::string>{"rank 0 waits" + whom});
@@ -287,7 +287,7 @@ TEST(Calls, AChiefThatWritesIsWaitedForAsLongAsItTakes) {
   const auto own = ranks[1].enter(Call::kSave, 1);
   const auto wait = [&](int looks) {
     MutexLock lock(ranks.signal(1));
-    ranks[1].wait(lock, [&] { return looks-- > 0 ? Numbers{0} : Numbers{}; });
+    ranks[1].wait(lock, {0}, [&](std::uint32_t) { return looks-- <= 0; });
   };
   {
     const auto writes = ranks[0].enter(Call::kSave, 1);

@@ -1,16 +1,15 @@
 #include "autodist/exec/checkpoint.h"
 
-#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/digest_stream.h"
 #include "autodist/base/error.h"
-#include "autodist/base/numbers.h"
+#include "autodist/base/step_folders.h"
 
 namespace autodist::exec {
 namespace {
@@ -21,48 +20,8 @@ constexpr int kSchema = 1;
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kKeptFile = "kept.safetensors";
-constexpr const char* kManifest = "manifest.json";
-constexpr const char* kSnapshotMark = "snapshot";  // an empty file
 
 std::string replica_file(std::uint32_t rank) { return fmt::format("replica-{}.safetensors", rank); }
-
-std::string step_folder(const std::string& directory, std::int64_t step) {
-  return fmt::format("{}/step-{}", directory, step);
-}
-
-// Of a folder that is about to be replaced by the same step's.
-constexpr std::string_view kAside = ".old";
-
-// "step-12" and "step-12.old" -> 12; nothing for step-12.tmp and everything else.
-std::optional<std::int64_t> step_of(std::string_view name) {
-  constexpr std::string_view kPrefix = "step-";
-  if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
-  name.remove_prefix(kPrefix.size());
-  const bool is_aside =
-      name.size() > kAside.size() && name.substr(name.size() - kAside.size()) == kAside;
-  if (is_aside) name.remove_suffix(kAside.size());
-  const auto step = as_number<std::int64_t>(name);
-  return step && *step >= 0 ? step : std::nullopt;
-}
-
-// Those of a step's two folders that are whole: its own, and ".old", under which it lies while the
-// step is written again. A stop between two renames leaves ".old" alone.
-std::vector<std::string> whole_folders(FileSystem& files, const std::string& folder) {
-  std::vector<std::string> whole;
-  const auto add = [&](const std::string& each) {
-    if (files.exists(each + "/" + kManifest)) whole.push_back(each);
-  };
-  add(folder);
-  const bool is_of_step = step_of(std::filesystem::path(folder).filename().string()).has_value();
-  if (is_of_step) add(folder + std::string(kAside));
-  return whole;
-}
-
-// Where a step lies: under its name where neither of its folders is whole.
-std::string whole_or_own(FileSystem& files, const std::string& folder) {
-  const std::vector<std::string> whole = whole_folders(files, folder);
-  return whole.empty() ? folder : whole.front();
-}
 
 // Writes the files of one step and remembers what the manifest says of them.
 class StepWriter {
@@ -101,7 +60,7 @@ class StepWriter {
     // Its own digest stands in it, so that a flipped bit of the manifest is noticed, too.
     manifest_["manifest_digest"] = to_string(digest_of(manifest_.dump()));
     const std::string text = manifest_.dump(1) + "\n";
-    files_.write_synced(folder_ + "/" + kManifest, {text});
+    files_.write_synced(folder_ + "/" + kStepManifest, {text});
   }
 
  private:
@@ -113,57 +72,17 @@ class StepWriter {
   Json manifest_ = Json::object();
 };
 
-bool is_snapshot(FileSystem& files, const std::string& directory, std::int64_t step) {
-  return files.exists(whole_or_own(files, step_folder(directory, step)) + "/" + kSnapshotMark);
-}
-
-void remove_step(FileSystem& files, const std::string& directory, std::int64_t step) {
-  const std::string folder = step_folder(directory, step);
-  for (const std::string& each : {folder, folder + std::string(kAside)}) files.remove_all(each);
-}
-
-// What is left of a step that could not be written takes room that the next one needs. Failures are
-// passed over: the one that led here is told.
-void take_back(FileSystem& files, const std::string& folder) {
-  try {
-    files.remove_all(folder + ".tmp");
-    const std::string aside = folder + std::string(kAside);
-    if (!files.exists(folder) && files.exists(aside)) files.rename(aside, folder);
-  } catch (const Error&) {
-  }
-}
-
-void put_in_place(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
-                  bool as_snapshot, const std::function<void()>& written) {
-  const std::string folder = step_folder(directory, checkpoint.step);
-  const std::string partial = folder + ".tmp";
-  const std::string aside = folder + std::string(kAside);
-  files.make_folder(directory);
-  files.remove_all(partial);
-  try {
-    files.make_folder(partial);
-    StepWriter writer(files, partial);
+// As put_in_place() takes it; both outlive what it returns.
+std::function<void(const std::string& folder)> writer_of(FileSystem& files,
+                                                         const Checkpoint& checkpoint) {
+  return [&files, &checkpoint](const std::string& folder) {
+    StepWriter writer(files, folder);
     writer.add(kModelFile, checkpoint.model);
     writer.add(kOptimizerFile, checkpoint.optimizer_state);
-    for (const auto& [rank, buffers] : checkpoint.replicas) writer.add(replica_file(rank), buffers);
+    for (const auto& [rank, state] : checkpoint.replicas) writer.add(replica_file(rank), state);
     if (!checkpoint.kept.empty()) writer.add(kKeptFile, checkpoint.kept);
     writer.finish(checkpoint);
-    if (as_snapshot) files.write_synced(partial + "/" + kSnapshotMark, {});
-    files.sync_folder(partial);
-    // The same step again, after a resume: the old one steps aside until the new one is in place.
-    if (files.exists(folder)) {
-      files.remove_all(aside);
-      files.rename(folder, aside);
-    }
-    files.rename(partial, folder);
-    files.sync_folder(directory);
-  } catch (const Error&) {
-    take_back(files, folder);
-    throw;
-  }
-  if (written) written();
-  files.remove_all(aside);
-  remove_snapshots(files, directory, checkpoint.step - 1);
+  };
 }
 
 constexpr char kAnother[] = " Take another step-N.";
@@ -226,7 +145,7 @@ std::vector<TensorData> read_tensors(FileSystem& files, const std::string& folde
 }
 
 Checkpoint read_step(FileSystem& files, const std::string& folder, const char* hint = "") {
-  const Json manifest = read_manifest(files, folder + "/" + kManifest, hint);
+  const Json manifest = read_manifest(files, folder + "/" + kStepManifest, hint);
   Checkpoint checkpoint;
   checkpoint.step = manifest["step"].get<std::int64_t>();
   if (manifest.contains("steps")) {
@@ -264,10 +183,12 @@ std::string whole_folder_of(FileSystem& files, const std::string& directory, std
 void write_checkpoint(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                       int keep, const std::function<void()>& written) {
   AD_CHECK(keep >= 2) << "a checkpoint may only be removed when a sound one remains";
-  put_in_place(files, directory, checkpoint, /*as_snapshot=*/false, written);
-  std::vector<std::int64_t> steps = list_checkpoints(files, directory);
-  const auto is_passing = [&](std::int64_t step) { return is_snapshot(files, directory, step); };
-  steps.erase(std::remove_if(steps.begin(), steps.end(), is_passing), steps.end());
+  put_in_place(files, directory, checkpoint.step, /*as_snapshot=*/false,
+               writer_of(files, checkpoint), written);
+  std::vector<std::int64_t> steps;  // but for snapshots
+  for (const std::int64_t step : list_checkpoints(files, directory)) {
+    if (!is_snapshot(files, directory, step)) steps.push_back(step);
+  }
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < steps.size(); ++i) {
     if (steps[i] != checkpoint.step) remove_step(files, directory, steps[i]);
   }
@@ -275,33 +196,13 @@ void write_checkpoint(FileSystem& files, const std::string& directory, const Che
 
 void write_snapshot(FileSystem& files, const std::string& directory, const Checkpoint& checkpoint,
                     const std::function<void()>& written) {
-  put_in_place(files, directory, checkpoint, /*as_snapshot=*/true, written);
-}
-
-void remove_snapshots(FileSystem& files, const std::string& directory, std::int64_t last) {
-  for (const std::int64_t step : list_checkpoints(files, directory)) {
-    if (step <= last && is_snapshot(files, directory, step)) remove_step(files, directory, step);
-  }
-}
-
-bool was_asked_for(FileSystem& files, const std::string& directory, std::int64_t step) {
-  const std::string folder = whole_or_own(files, step_folder(directory, step));
-  return files.exists(folder) && !is_snapshot(files, directory, step);
-}
-
-std::vector<std::int64_t> list_checkpoints(FileSystem& files, const std::string& directory) {
-  std::vector<std::int64_t> steps;
-  for (const std::string& name : files.list(directory)) {
-    if (const auto step = step_of(name)) steps.push_back(*step);
-  }
-  std::sort(steps.begin(), steps.end());
-  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
-  return steps;
+  put_in_place(files, directory, checkpoint.step, /*as_snapshot=*/true,
+               writer_of(files, checkpoint), written);
 }
 
 std::optional<std::int64_t> newest_checkpoint(FileSystem& files, const std::string& path) {
   if (const auto here = whole_folders(files, path); !here.empty()) {
-    const std::string manifest = here.front() + "/" + kManifest;
+    const std::string manifest = here.front() + "/" + kStepManifest;
     return read_manifest(files, manifest, kAnother)["step"].get<std::int64_t>();
   }
   if (!files.exists(path)) return std::nullopt;

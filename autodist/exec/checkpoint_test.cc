@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "autodist/base/error.h"
+#include "autodist/base/step_folders.h"
 
 namespace autodist::exec {
 namespace {
@@ -130,8 +131,8 @@ TEST(Checkpoint, ASnapshotGoesWithTheNextAndTakesNoOthersPlace) {
   EXPECT_TRUE(told);
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{1, 2, 3, 4}));
   EXPECT_EQ(read_checkpoint(files, "ckpt").model, at_step(4).model);
-  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
-  EXPECT_TRUE(was_asked_for(files, "ckpt", 3));
+  EXPECT_TRUE(is_snapshot(files, "ckpt", 4));
+  EXPECT_FALSE(is_snapshot(files, "ckpt", 3));
   write_snapshot(files, "ckpt", at_step(6), {});
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{1, 2, 3, 6}));
   // An earlier one, as of a job that began anew in the folder, leaves it there.
@@ -139,7 +140,7 @@ TEST(Checkpoint, ASnapshotGoesWithTheNextAndTakesNoOthersPlace) {
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{2, 3, 5, 6}));
   write_checkpoint(files, "ckpt", at_step(6), 3);  // now it is asked for
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{3, 5, 6}));
-  EXPECT_TRUE(was_asked_for(files, "ckpt", 6));
+  EXPECT_FALSE(is_snapshot(files, "ckpt", 6));
   write_snapshot(files, "ckpt", at_step(7), {});
   remove_snapshots(files, "ckpt", 6);
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{3, 5, 6, 7}));
@@ -154,9 +155,9 @@ TEST(Checkpoint, ASnapshotThatStandsAsideIsStillOne) {
   for (int step = 1; step <= 3; ++step) write_checkpoint(files, "ckpt", at_step(step), 3);
   write_snapshot(files, "ckpt", at_step(4), {});
   files.rename("ckpt/step-4", "ckpt/step-4.old");
-  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
+  EXPECT_TRUE(has_step(files, "ckpt", 4) && is_snapshot(files, "ckpt", 4));
   write_snapshot(files, "ckpt", at_step(4), {});
-  EXPECT_FALSE(was_asked_for(files, "ckpt", 4));
+  EXPECT_TRUE(is_snapshot(files, "ckpt", 4));
   files.rename("ckpt/step-4", "ckpt/step-4.old");
   write_checkpoint(files, "ckpt", at_step(5), 3);
   EXPECT_EQ(list_checkpoints(files, "ckpt"), (Steps{2, 3, 5})) << "it counts as asked for";
@@ -166,8 +167,8 @@ TEST(Checkpoint, OneThatWasAskedForAndStandsAsideIsNoSnapshot) {
   MemoryFileSystem files;
   write_checkpoint(files, "ckpt", at_step(5));
   files.rename("ckpt/step-5", "ckpt/step-5.old");
-  EXPECT_TRUE(was_asked_for(files, "ckpt", 5));
-  EXPECT_FALSE(was_asked_for(files, "ckpt", 6));
+  EXPECT_TRUE(has_step(files, "ckpt", 5) && !is_snapshot(files, "ckpt", 5));
+  EXPECT_FALSE(has_step(files, "ckpt", 6));
   write_snapshot(files, "ckpt", at_step(6), {});
   remove_snapshots(files, "ckpt", 6);
   EXPECT_EQ(read_checkpoint(files, "ckpt").model, at_step(5).model);

@@ -27,20 +27,6 @@ auto with_half_type(Codec codec, Visit visit) {
   return visit(BFloat16{}, float_of(0x7f7f0000U));
 }
 
-template <typename T>
-const T* elements(const std::byte* data) {
-  return reinterpret_cast<const T*>(data);  // NOLINT: the header asks for aligned elements
-}
-template <typename T>
-T* elements(std::byte* data) {
-  return reinterpret_cast<T*>(data);  // NOLINT
-}
-
-comm::Payload payload_of(std::shared_ptr<std::byte> bytes, std::size_t size) {
-  const std::byte* data = bytes.get();
-  return {data, size, std::move(bytes)};
-}
-
 template <typename Half, typename T>
 void cast(const T* values, T* residual, std::int64_t count, float largest, Half* out) {
   for (std::int64_t i = 0; i < count; ++i) {
@@ -60,25 +46,25 @@ comm::Payload encode_cast(const Compression& compression, DType dtype, std::int6
   with_half_type(compression.codec, [&](auto half, float largest) {
     using Half = decltype(half);
     if (dtype == DType::kFloat64) {
-      cast(elements<double>(values), elements<double>(residual), count, largest,
-           elements<Half>(out.get()));
+      cast(elements_at<double>(values), elements_at<double>(residual), count, largest,
+           elements_at<Half>(out.get()));
     } else {
-      cast(elements<float>(values), elements<float>(residual), count, largest,
-           elements<Half>(out.get()));
+      cast(elements_at<float>(values), elements_at<float>(residual), count, largest,
+           elements_at<Half>(out.get()));
     }
   });
-  return payload_of(std::move(out), size);
+  return {out.get(), size, out};
 }
 
 void decode_cast(const Compression& compression, DType dtype, std::int64_t count,
                  const comm::Payload& payload, std::byte* values) {
   with_half_type(compression.codec, [&](auto half, float) {
-    const auto* from = elements<decltype(half)>(payload.data);
+    const auto* from = elements_at<decltype(half)>(payload.data);
     for (std::int64_t i = 0; i < count; ++i) {
       if (dtype == DType::kFloat64) {
-        elements<double>(values)[i] = widen(from[i]);
+        elements_at<double>(values)[i] = widen(from[i]);
       } else {
-        elements<float>(values)[i] = widen(from[i]);
+        elements_at<float>(values)[i] = widen(from[i]);
       }
     }
   });
@@ -100,22 +86,14 @@ template <typename T>
 comm::Payload pack_places(const std::vector<Place>& places, const T* values) {
   const std::size_t size = places.size() * (sizeof(Place) + sizeof(T));
   std::shared_ptr<std::byte> out = allocate_aligned(size);
-  if (size == 0) return payload_of(std::move(out), 0);
+  if (size == 0) return {out.get(), 0, out};
   std::memcpy(out.get(), places.data(), places.size() * sizeof(Place));
   std::byte* to = out.get() + places.size() * sizeof(Place);
   for (const Place place : places) {
     std::memcpy(to, values + place, sizeof(T));
     to += sizeof(T);
   }
-  return payload_of(std::move(out), size);
-}
-
-template <typename T>
-comm::Payload pack_all(const T* values, std::int64_t count) {
-  const std::size_t size = count * sizeof(T);
-  std::shared_ptr<std::byte> out = allocate_aligned(size);
-  std::memcpy(out.get(), values, size);
-  return payload_of(std::move(out), size);
+  return {out.get(), size, out};
 }
 
 template <typename T>
@@ -131,7 +109,7 @@ comm::Payload encode_top_k(std::int64_t keep, std::int64_t count, const T* value
   }
   if (!gains<T>(keep, count)) {
     if (residual != nullptr) std::fill_n(residual, count, T{});
-    return pack_all(wanted.data(), count);
+    return aligned_copy(wanted.data(), count * sizeof(T));
   }
   std::vector<Place> places(count);
   std::iota(places.begin(), places.end(), Place{0});
@@ -156,7 +134,8 @@ comm::Payload encode_nonzero(std::int64_t count, const T* values) {
   for (std::int64_t i = 0; i < count; ++i) {
     if (magnitude(values[i]) != 0) places.push_back(static_cast<Place>(i));
   }
-  return gains<T>(places.size(), count) ? pack_places(places, values) : pack_all(values, count);
+  return gains<T>(places.size(), count) ? pack_places(places, values)
+                                        : aligned_copy(values, count * sizeof(T));
 }
 
 template <typename T>
@@ -189,8 +168,8 @@ comm::Payload encode(const Compression& compression, DType dtype, std::int64_t c
   AD_CHECK(compression.codec == Codec::kTopK) << to_string(compression) << " of a slice";
   return with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
-    return encode_top_k<T>(kept(compression, count), count, elements<T>(values),
-                           elements<T>(residual));
+    return encode_top_k<T>(kept(compression, count), count, elements_at<T>(values),
+                           elements_at<T>(residual));
   });
 }
 
@@ -200,7 +179,7 @@ comm::Payload encode_sum(const Compression& compression, DType dtype, std::int64
     return encode(compression, dtype, count, values, residual);
   }
   return with_element_type(dtype, [&](auto element) {
-    return encode_nonzero(count, elements<decltype(element)>(values));
+    return encode_nonzero(count, elements_at<decltype(element)>(values));
   });
 }
 
@@ -208,13 +187,22 @@ void decode(const Compression& compression, DType dtype, std::int64_t count,
             const comm::Payload& payload, std::byte* values) {
   if (compression.codec == Codec::kTopK) {
     with_element_type(dtype, [&](auto element) {
-      decode_places(count, payload, elements<decltype(element)>(values));
+      decode_places(count, payload, elements_at<decltype(element)>(values));
     });
     return;
   }
   AD_CHECK(encodes(compression, dtype) && payload.size == count * sizeof(Float16))
       << payload.size << " bytes for " << count << " elements";
   decode_cast(compression, dtype, count, payload, values);
+}
+
+comm::Payload decoded(const Compression& compression, DType dtype, std::int64_t count,
+                      comm::Payload payload) {
+  if (!encodes(compression, dtype)) return payload;
+  const std::size_t size = count * size_of(dtype);
+  std::shared_ptr<std::byte> values = allocate_aligned(size);
+  decode(compression, dtype, count, payload, values.get());
+  return {values.get(), size, values};
 }
 
 }  // namespace autodist::exec

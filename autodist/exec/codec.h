@@ -29,5 +29,8 @@ comm::Payload encode_sum(const program::Compression& compression, DType dtype, s
 // Throws InternalError for a size or a place that cannot be.
 void decode(const program::Compression& compression, DType dtype, std::int64_t count,
             const comm::Payload& payload, std::byte* values);
+// The same into memory of its own; the payload itself where the codec encodes no such elements.
+comm::Payload decoded(const program::Compression& compression, DType dtype, std::int64_t count,
+                      comm::Payload payload);
 
 }  // namespace autodist::exec

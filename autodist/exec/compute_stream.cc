@@ -10,7 +10,6 @@
 #include "autodist/capture/op_call.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/outputs.h"
-#include "autodist/exec/tensor_data.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -85,16 +84,13 @@ struct ComputeStream::Interpreter {
     const MicroBatch* micro = with_rows(transfer.micro_batch);
     if (micro == nullptr) return;
     stream.let_device_finish();
-    TraceRecorder& trace = stream.trace_;
     const Seconds start = stream.clock_.now();
-    const Seconds traced = trace.enabled() ? trace.now() : Seconds{};
+    const Seconds traced = stream.trace_.start_of_row();
     torch::Tensor value =
         stream.engine_.stages().receive(receive.transfer, stream.step_, micro->samples);
     waiting += stream.clock_.now() - start;
-    if (trace.enabled()) {
-      trace.add(program::Activity::kGate, program::StreamKind::kCompute, stream.step_,
-                program::name_of(transfer), Bytes{}, traced);
-    }
+    stream.trace_.add(program::Activity::kGate, program::StreamKind::kCompute, stream.step_,
+                      program::name_of(transfer), Bytes{}, traced);
     if (transfer.value) {
       micro->replay->put(*transfer.value, std::move(value));
     } else {
@@ -107,8 +103,7 @@ struct ComputeStream::Interpreter {
     const MicroBatch& micro = micros[index];
     const bool hand_over = last && index + 1 == micros.size();
     if (hand_over && !stream.program_.is_placed()) stream.add_sums(micros);
-    TraceRecorder& trace = stream.trace_;
-    const Seconds start = trace.enabled() ? trace.now() : Seconds{};
+    const Seconds start = stream.trace_.start_of_row();
     torch::Tensor gradient = stream.hand_over_.add(
         *micro.replay, contribute.variable, {micro.samples, micro.samples_before, hand_over});
     if (!hand_over) return;
@@ -116,10 +111,8 @@ struct ComputeStream::Interpreter {
     stream.let_device_finish();
     stream.hand_over_.contribute(contribute.variable, std::move(gradient),
                                  micro.samples_before + micro.samples);
-    if (trace.enabled()) {
-      trace.add(program::Activity::kContribute, program::StreamKind::kCompute, stream.step_,
-                stream.program_.graph->variable(contribute.variable).name, Bytes{}, start);
-    }
+    stream.trace_.add(program::Activity::kContribute, program::StreamKind::kCompute, stream.step_,
+                      stream.program_.graph->variable(contribute.variable).name, Bytes{}, start);
   }
   void operator()(const program::Release& release) {
     if (!last) return;
@@ -169,24 +162,22 @@ struct ComputeStream::Interpreter {
   }
 };
 
-ComputeStream::ComputeStream(const program::Program& program, program::Rank rank,
-                             const RunnerOptions& options, const Clock& clock, Engine& engine,
-                             TraceRecorder& trace)
-    : program_(program),
-      rank_(rank),
-      options_(options),
+ComputeStream::ComputeStream(Engine& engine, const Clock& clock)
+    : program_(engine.rank().program),
+      rank_(engine.rank().self),
+      options_(engine.rank().options),
       clock_(clock),
       engine_(engine),
-      trace_(trace),
+      trace_(engine.rank().trace),
       device_(engine.slices().staging.device()),
-      offers_core_(device_.is_cpu() && program.ranks.size() > 1),
-      hand_over_(program, rank, options, engine) {}
+      offers_core_(device_.is_cpu() && program_.ranks.size() > 1),
+      hand_over_(engine) {}
 
 void ComputeStream::begin_step(std::uint64_t step, std::set<ir::VariableId> changed) {
   step_ = step;
   changed_ = std::move(changed);
   added_sums_ = false;
-  open_sums_ = engine_.news().open_sums(step);
+  open_sums_ = engine_.news().job_sums().open(step);
   const bool scales = engine_.slices().scaler.is_on();
   hand_over_.begin_step(step, scales ? engine_.driver().await_scale(step).scale : 1);
 }
@@ -194,12 +185,9 @@ void ComputeStream::begin_step(std::uint64_t step, std::set<ir::VariableId> chan
 void ComputeStream::begin(const MicroBatch& micro) {
   at_ = {};
   // Stages run op by op, and no value of theirs is watched.
-  if (program_.is_placed()) {
-    if (micro.samples != 0) micro.replay->begin(*micro.rows, micro.seed);
-    return;
-  }
-  watched_.find(micro.replay->graph());
-  if (micro.samples != 0) micro.replay->begin(*micro.rows, micro.seed, op_by_op());
+  const bool is_stage = program_.is_placed();
+  if (!is_stage) watched_.find(micro.replay->graph());
+  if (micro.samples != 0) micro.replay->begin(*micro.rows, micro.seed, is_stage || op_by_op());
 }
 
 void ComputeStream::abandon(const MicroBatch& micro) {
@@ -236,13 +224,12 @@ StepResult ComputeStream::run(ShapedStep& shape, const std::vector<MicroBatch>& 
   StepResult result;
   const bool mean = program_.graph->reduction == ir::Reduction::kMean;
   const bool one = micros.size() == 1;
-  std::vector<double> losses = losses_of(micros);
-  for (const MicroBatch& micro : micros) {
+  const std::vector<double> losses = losses_of(micros);
+  for (std::size_t i = 0; i < micros.size(); ++i) {
+    const MicroBatch& micro = micros[i];
     if (micro.samples == 0) continue;
     result.samples += micro.samples;
-    const double loss = losses.back();
-    losses.pop_back();
-    result.loss += loss * (mean && !one ? static_cast<double>(micro.samples) : 1);
+    result.loss += losses[i] * (mean && !one ? static_cast<double>(micro.samples) : 1);
     add_outputs(micro.replay->graph(), take_outputs(*micro.replay), micro.samples,
                 result.samples - micro.samples, result.outputs);
     micro.replay->end();
@@ -256,15 +243,14 @@ StepResult ComputeStream::run(ShapedStep& shape, const std::vector<MicroBatch>& 
   return result;
 }
 
-// From the last micro-batch with rows to the first. A device's losses have come to the host with
-// the step's numbers: reading its tensors would wait for the updates, too.
+// By micro-batch; of one without rows 0. A device's losses have come to the host with the step's
+// numbers, those of these micro-batches last: reading its tensors would wait for the updates, too.
 std::vector<double> ComputeStream::losses_of(const std::vector<MicroBatch>& micros) const {
-  std::vector<double> losses;
-  const std::vector<double>& there = hand_over_.losses();
-  for (auto micro = micros.rbegin(); micro != micros.rend(); ++micro) {
-    if (micro->samples == 0) continue;
-    losses.push_back(device_.is_cpu() ? micro->replay->output(0).item<double>()
-                                      : there[there.size() - 1 - losses.size()]);
+  std::vector<double> losses(micros.size());
+  auto newest = hand_over_.losses().rbegin();
+  for (std::size_t i = micros.size(); i-- > 0;) {
+    if (micros[i].samples == 0) continue;
+    losses[i] = device_.is_cpu() ? micros[i].replay->output(0).item<double>() : *newest++;
   }
   return losses;
 }
@@ -285,7 +271,7 @@ void ComputeStream::await_gradients(const ShapedStep& shape,
 // Blocks until a version is there that this step may use; the time that took.
 Seconds ComputeStream::pass(ir::VariableId variable) {
   const Seconds start = clock_.now();
-  const Seconds traced = trace_.enabled() ? trace_.now() : Seconds{};
+  const Seconds traced = trace_.start_of_row();
   const auto late = [this](bool gives_up) {
     return engine_.calls().whom_a_step_awaits(step_, /*says=*/!gives_up);
   };
@@ -295,10 +281,8 @@ Seconds ComputeStream::pass(ir::VariableId variable) {
   if (fetched) engine_.slices().variables.watch().accept(variable);
   if (was_open && !fetched) return Seconds{};
   const Seconds waited = clock_.now() - start;
-  if (trace_.enabled()) {
-    trace_.add(program::Activity::kGate, program::StreamKind::kCompute, step_,
-               program_.graph->variable(variable).name, Bytes{}, traced);
-  }
+  trace_.add(program::Activity::kGate, program::StreamKind::kCompute, step_,
+             program_.graph->variable(variable).name, Bytes{}, traced);
   return waited;
 }
 
@@ -308,11 +292,7 @@ void ComputeStream::compute(Replay& replay, ir::OpId op, std::int64_t samples) {
     if (device_debt_ > kShortestSleep) let_device_finish();
   }
   if (offers_core_) offer_core(offers_, clock_);
-  if (!trace_.enabled()) {
-    replay.run(op);
-    return;
-  }
-  const Seconds start = trace_.now();
+  const Seconds start = trace_.start_of_row();
   replay.run(op);
   trace_.add(program::Activity::kCompute, program::StreamKind::kCompute, step_,
              replay.graph().op(op).name, Bytes{}, start);
@@ -360,9 +340,7 @@ void ComputeStream::check_loss(const ShapedStep& shape, const MicroBatch& micro)
 
 std::string ComputeStream::place() const {
   if (at_.replay == nullptr) return "outside of its ops";
-  const ir::Graph& graph = at_.replay->graph();
-  const ir::Op& op = graph.op(at_.op);
-  return fmt::format("at op {} ({} in '{}')", at_.op, op.name, graph.scopes[op.scope.value]);
+  return fmt::format("at {}", at_.replay->describe(at_.op));
 }
 
 }  // namespace autodist::exec

@@ -37,9 +37,8 @@ class ComputeStream {
     std::uint64_t seed;           // of the draws
   };
 
-  // All references outlive it.
-  ComputeStream(const program::Program& program, program::Rank rank, const RunnerOptions& options,
-                const Clock& clock, Engine& engine, TraceRecorder& trace);
+  // Both outlive it.
+  ComputeStream(Engine& engine, const Clock& clock);
 
   // `changed`: variables whose newest values were written here, so that no owner is asked for them.
   void begin_step(std::uint64_t step, std::set<ir::VariableId> changed);

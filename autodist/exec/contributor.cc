@@ -1,24 +1,16 @@
 #include "autodist/exec/contributor.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
-#include "autodist/program/loads.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/program/state.h"
 
 namespace autodist::exec {
-namespace {
-
-const std::byte* bytes_of(const torch::Tensor& tensor) {
-  return static_cast<const std::byte*>(tensor.data_ptr());
-}
-
-}  // namespace
 
 torch::Tensor row_major(const torch::Tensor& gradient, torch::ScalarType type) {
   const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
@@ -49,7 +41,7 @@ Rows GradientRows::in(const RowBlock& block) const {
   const auto* last = std::lower_bound(first, end, block.first + block.rows);
   Rows rows;
   for (const auto* each = first; each != last; ++each) rows.numbers.push_back(*each - block.first);
-  rows.values = bytes_of(values_) + (first - begin) * block.row_bytes();
+  rows.values = memory_of(values_) + (first - begin) * block.row_bytes();
   rows.keep = std::make_shared<torch::Tensor>(values_);
   return rows;
 }
@@ -96,15 +88,14 @@ comm::Payload Contributor::packed(const Slice& slice) const {
   if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {
     const program::PieceLayout& piece = slice.pieces.front();
     auto keep = std::make_shared<torch::Tensor>(gradients_[piece.variable.value]);
-    const std::byte* data = bytes_of(*keep) + piece.runs.front().variable_begin * element_bytes;
+    const std::byte* data = memory_of(*keep) + piece.runs.front().variable_begin * element_bytes;
     return {data, size, std::move(keep)};
   }
   std::shared_ptr<std::byte> packed = allocate_aligned(size);
   for (const program::PieceLayout& piece : slice.pieces) {
-    pack(piece, element_bytes, bytes_of(gradients_[piece.variable.value]), packed.get());
+    pack(piece, element_bytes, memory_of(gradients_[piece.variable.value]), packed.get());
   }
-  const std::byte* data = packed.get();
-  return {data, size, std::move(packed)};
+  return {packed.get(), size, packed};
 }
 
 }  // namespace autodist::exec

@@ -26,10 +26,9 @@ std::string text_of(const std::exception_ptr& reason) {
 Engine::Engine(const program::Program& program, program::Rank self,
                const capture::Bindings& bindings, const RunnerConnections& connections,
                const RunnerOptions& options, TraceRecorder& trace, const RankState& start)
-    : program_(program),
-      rank_{program, self, options, signal_, trace},
+    : rank_{program, self, options, signal_, trace},
       link_(rank_),
-      calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers(options)),
+      calls_(program, self, options.first_step, options.wait_limit, signal_, call_peers()),
       small_collectives_(program, self, signal_, calls_, poster()),
       slices_(rank_, bindings),
       news_(rank_, slices_.variables, small_collectives_, link_),
@@ -66,18 +65,18 @@ Engine::~Engine() {
   link_.stop();
 }
 
-SmallCollectives::Post Engine::poster() {
+PostNote Engine::poster() {
   return [this](std::uint32_t to, Subject subject, std::uint64_t step, const std::string& note) {
     link_.post_note(program::Rank(to), subject, step, note);
   };
 }
 
-CallPeers Engine::call_peers(const RunnerOptions& options) {
+CallPeers Engine::call_peers() {
   CallPeers peers;
   peers.post = poster();
   peers.show = [this](comm::Position position) { link_.show(position); };
   peers.where = [this](std::uint32_t rank) { return link_.position_of(program::Rank(rank)); };
-  peers.say = options.exchange.say;
+  peers.say = rank_.options.exchange.say;
   peers.abort = [this](const std::exception_ptr& reason) { abort(reason); };
   return peers;
 }
@@ -91,7 +90,7 @@ void Engine::take(const comm::Frame& frame) {
     return news_.take_note(program::Rank(frame.header.from), step, frame.payload.to_string());
   }
   if (topic != Topic::kTransfer) return small_collectives_.take(frame);
-  AD_CHECK(stages_ && frame.header.id < program_.transfers.size())
+  AD_CHECK(stages_ && frame.header.id < rank_.program.transfers.size())
       << "transfer " << frame.header.id;
   stages_->take(program::StageTransferId(frame.header.id), step, frame.payload);
 }
@@ -110,7 +109,7 @@ void Engine::leave(const std::string& reason) {
 
 void Engine::finish(std::uint64_t step) {
   gathering_.await_state();  // the others stay until the chief comes here
-  if (program_.ranks.size() == 1) return;
+  if (rank_.program.ranks.size() == 1) return;
   small_collectives_.leave(step);
   link_.finish();
 }

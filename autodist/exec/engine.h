@@ -42,6 +42,7 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
+  [[nodiscard]] const RankContext& rank() const { return rank_; }
   [[nodiscard]] Signal& signal() { return signal_; }
   [[nodiscard]] Link& link() { return link_; }
   [[nodiscard]] Calls& calls() { return calls_; }
@@ -65,11 +66,10 @@ class Engine {
   void finish(std::uint64_t step);
 
  private:
-  [[nodiscard]] SmallCollectives::Post poster();
-  [[nodiscard]] CallPeers call_peers(const RunnerOptions& options);
+  [[nodiscard]] PostNote poster();
+  [[nodiscard]] CallPeers call_peers();
   void take(const comm::Frame& frame);
 
-  const program::Program& program_;
   Signal signal_;
   const RankContext rank_;
   Link link_;

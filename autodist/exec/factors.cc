@@ -1,7 +1,6 @@
 #include "autodist/exec/factors.h"
 
 #include <cstring>
-#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/capture/torch_types.h"
@@ -28,8 +27,7 @@ comm::Payload pack_factors(const torch::Tensor& left, const torch::Tensor& right
   std::shared_ptr<std::byte> packed = allocate_aligned(first.nbytes() + second.nbytes());
   std::memcpy(packed.get(), first.data_ptr(), first.nbytes());
   std::memcpy(packed.get() + first.nbytes(), second.data_ptr(), second.nbytes());
-  const std::byte* data = packed.get();
-  return {data, first.nbytes() + second.nbytes(), std::move(packed)};
+  return {packed.get(), first.nbytes() + second.nbytes(), packed};
 }
 
 void multiply_factors(const std::vector<WeightedFactors>& terms, program::MatrixShape shape,

@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <iterator>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
@@ -16,7 +13,6 @@
 #include "autodist/exec/tensor_data.h"
 #include "autodist/exec/wanted_slices.h"
 #include "autodist/ir/history.h"
-#include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
@@ -52,6 +48,17 @@ constexpr Seconds kLeastUrgent{1e9};
 
 constexpr std::uint32_t kMostGatherings = 16;  // between two steps
 
+// Throws Error(kUsage) where there are too many.
+std::uint32_t next_gathering(StepCounter& gatherings, std::uint64_t step) {
+  const std::uint32_t number = gatherings.next(step);
+  if (number >= kMostGatherings) {
+    fail(ErrorCode::kUsage,
+         "step {}: the state was gathered {} times; no more before the next step", step,
+         kMostGatherings);
+  }
+  return number;
+}
+
 // Of the gathering with this number the message about `which`.
 comm::MessageId numbered(std::uint32_t which, std::uint32_t number) {
   return which * kMostGatherings + number;
@@ -73,33 +80,6 @@ Gathering::Gathering(const RankContext& rank, std::vector<torch::Tensor> buffers
       jobs_(jobs),
       signal_(rank.signal) {}
 
-std::uint32_t Gathering::Numbers::next(std::uint64_t step) {
-  if (step != std::exchange(step_, step)) next_ = 0;
-  if (next_ == kMostGatherings) {
-    fail(ErrorCode::kUsage,
-         "step {}: the state was gathered {} times; no more before the next step", step,
-         kMostGatherings);
-  }
-  return next_++;
-}
-
-bool Gathering::takes(Topic topic) {
-  switch (topic) {
-    case Topic::kStatesWanted:
-    case Topic::kStates:
-    case Topic::kOwedGradients:
-    case Topic::kOwedAverages:
-    case Topic::kParametersWanted:
-    case Topic::kRowsWanted:
-    case Topic::kStagesWanted:
-    case Topic::kParameters:
-    case Topic::kMove:
-      return true;
-    default:
-      return false;
-  }
-}
-
 void Gathering::take(const comm::Frame& frame) {
   const std::uint64_t step = frame.header.step;
   const program::Rank from(frame.header.from);
@@ -113,7 +93,7 @@ void Gathering::take(const comm::Frame& frame) {
         send_states(from, step, number);
       });
     case Topic::kParametersWanted:
-      return send_wanted([](const program::Slice& each) { return !lag_of(each.exchange); });
+      return send_wanted(updated_on_arrival);
     case Topic::kRowsWanted:
       return send_wanted(fetched_in_step);
     case Topic::kStagesWanted:
@@ -146,16 +126,10 @@ void Gathering::send_states(program::Rank to, std::uint64_t step, std::uint32_t 
     return send(gathering(program_, program::State::kRule, to), Topic::kStates, step, number,
                 kLeastUrgent);
   }
-  const Subject subject(Topic::kStates, numbered(0, number));
-  link_.post(to, {subject.kind(),
-                  step,
-                  subject.id,
-                  0,
-                  Seconds{},
-                  {},
-                  fmt::format("rank {} was asked for the optimizer's state of step {} when it had "
-                              "updated it again: a connection broke, and the wish came too late",
-                              self_, step)});
+  link_.post(to, {Topic::kStates, numbered(0, number)}, step, {}, {},
+             fmt::format("rank {} was asked for the optimizer's state of step {} when it had "
+                         "updated it again: a connection broke, and the wish came too late",
+                         self_, step));
 }
 
 // Ids count the moves between two ranks. What several ranks get alike is packed once.
@@ -170,8 +144,7 @@ void Gathering::send(const program::Transition& transition, Topic topic, std::ui
                        last->variable == move.variable && last->stretches == move.stretches;
     if (!alike) payload = held_.packed(move);
     last = &move;
-    const Subject subject(topic, numbered(ids[move.to]++, number));
-    link_.post(move.to, {subject.kind(), step, subject.id, 0, needed, payload});
+    link_.post(move.to, {topic, numbered(ids[move.to]++, number)}, step, payload, needed);
   }
 }
 
@@ -188,45 +161,41 @@ std::map<Gathering::Key, const program::Move*> Gathering::expected_of(
   return expected;
 }
 
-void Gathering::ask(Subject subject, std::uint64_t step, const std::vector<Key>& expected) {
+template <typename About>
+void Gathering::ask(Subject subject, std::uint64_t step, const std::map<Key, About>& expected) {
   std::set<program::Rank> asked;
-  for (const Key& key : expected) {
+  for (const auto& [key, about] : expected) {
     const program::Rank rank = std::get<program::Rank>(key);
     if (asked.insert(rank).second) link_.post(rank, subject, step, comm::Payload{});
   }
 }
 
-std::vector<Gathering::Key> Gathering::keys_of(
-    const std::map<Key, const program::Move*>& expected) {
-  std::vector<Key> keys;
-  for (const auto& [key, move] : expected) keys.push_back(key);
-  return keys;
-}
-
-template <typename Visit>
-void Gathering::collect(std::vector<Key> expected, const char* what, Visit visit) {
-  const std::size_t all = expected.size();
-  while (!expected.empty()) {
+template <typename About, typename Visit>
+void Gathering::collect(const std::map<Key, About>& expected, const char* what, Visit visit) {
+  std::vector<Key> missing;
+  for (const auto& [key, about] : expected) missing.push_back(key);
+  while (!missing.empty()) {
     std::map<Key, comm::Frame> came;
     {
       const MutexLock lock(signal_);
-      auto rest = expected.end();
+      auto rest = missing.end();
       // The limit is for silence: it begins anew when a piece comes.
       signal_.wait(
           options_.wait_limit,
           [&]() AD_REQUIRES(signal_) {
-            rest = std::partition(expected.begin(), expected.end(),
+            rest = std::partition(missing.begin(), missing.end(),
                                   [&](const Key& key)
                                       AD_REQUIRES(signal_) { return gathered_.count(key) == 0; });
-            return rest != expected.end();
+            return rest != missing.end();
           },
           [&] {
-            return fmt::format("{} of {} pieces of {} came in.", all - expected.size(), all, what);
+            return fmt::format("{} of {} pieces of {} came in.", expected.size() - missing.size(),
+                               expected.size(), what);
           });
-      for (auto each = rest; each != expected.end(); ++each) came.insert(gathered_.extract(*each));
-      expected.erase(rest, expected.end());
+      for (auto each = rest; each != missing.end(); ++each) came.insert(gathered_.extract(*each));
+      missing.erase(rest, missing.end());
     }
-    for (const auto& [key, frame] : came) visit(key, frame);
+    for (const auto& [key, frame] : came) visit(expected.at(key), frame);
   }
 }
 
@@ -258,7 +227,7 @@ LaterTensors Gathering::gather_state(std::uint64_t step) {
 }
 
 void Gathering::begin(const std::shared_ptr<Rules>& rules) {
-  rules->number = states_.next(rules->step);
+  rules->number = next_gathering(states_, rules->step);
   const std::pair<std::uint64_t, std::uint32_t> which(rules->step, rules->number);
   rules->moves = gathering(program_, program::State::kRule, self_);
   held_.add_other_rules(rules->tensors);
@@ -269,7 +238,7 @@ void Gathering::begin(const std::shared_ptr<Rules>& rules) {
     own_failure_ = nullptr;
   }
   ask({Topic::kStatesWanted, rules->number}, rules->step,
-      keys_of(expected_of(rules->moves, Topic::kStates, rules->step, rules->number, self_)));
+      expected_of(rules->moves, Topic::kStates, rules->step, rules->number, self_));
   jobs_.push(rules->step, Seconds{}, [this, rules, which] {
     std::exception_ptr failure;
     StateTensors merged;
@@ -312,9 +281,9 @@ StateTensors Gathering::collected(Rules& rules) {
     if (own_failure_) std::rethrow_exception(own_failure_);
   }
   const auto expected = expected_of(rules.moves, Topic::kStates, rules.step, rules.number, self_);
-  collect(keys_of(expected), "optimizer state", [&](const Key& key, const comm::Frame& frame) {
+  collect(expected, "optimizer state", [&](const program::Move* move, const comm::Frame& frame) {
     if (!frame.rider.empty()) throw Error(ErrorCode::kCheckpoint, frame.rider);
-    held_.put(*expected.at(key), frame.payload, rules.tensors);
+    held_.put(*move, frame.payload, rules.tensors);
   });
   return std::move(rules.tensors);
 }
@@ -347,12 +316,11 @@ RankState Gathering::hand_over(const program::Transition& transition, std::uint6
   held_.add_owed(owed);
   StateTensors parameters;
   const auto expected = expected_of(transition, Topic::kMove, step, 0, self_);
-  collect(keys_of(expected), "the job's state", [&](const Key& key, const comm::Frame& frame) {
-    const program::Move& move = *expected.at(key);
-    StateTensors* const to = move.state == program::State::kParameters ? &parameters
-                             : move.state == program::State::kRule     ? &rules
-                                                                       : &owed;
-    held_.put(move, frame.payload, *to);
+  collect(expected, "the job's state", [&](const program::Move* move, const comm::Frame& frame) {
+    StateTensors* const to = move->state == program::State::kParameters ? &parameters
+                             : move->state == program::State::kRule     ? &rules
+                                                                        : &owed;
+    held_.put(*move, frame.payload, *to);
   });
   held_.put_parameters(parameters, transition);
   return {named(rules), named(owed), {}};
@@ -362,8 +330,7 @@ RankState Gathering::hand_over(const program::Transition& transition, std::uint6
 // before all part.
 void Gathering::pull(std::uint64_t step) {
   small_collectives_.meet(Topic::kMet, step);
-  pull_parameters(Topic::kParametersWanted, step,
-                  [](const program::Slice& slice) { return !lag_of(slice.exchange); });
+  pull_parameters(Topic::kParametersWanted, step, updated_on_arrival);
   small_collectives_.meet(Topic::kParted, step);
 }
 
@@ -371,8 +338,7 @@ void Gathering::pull_alone(std::uint64_t step) {
   if (program_.is_placed()) {
     return pull_parameters(Topic::kStagesWanted, step, elsewhere_than(self_));
   }
-  pull_parameters(Topic::kParametersWanted, step,
-                  [](const program::Slice& slice) { return !lag_of(slice.exchange); });
+  pull_parameters(Topic::kParametersWanted, step, updated_on_arrival);
 }
 
 // The owner has this step's version, as it has said, and makes no later one before this rank
@@ -383,11 +349,12 @@ void Gathering::pull_rows(std::uint64_t step) {
 
 template <typename Wanted>
 void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) {
-  std::vector<Key> expected;
+  std::map<Key, program::SliceId> expected;
   for (std::size_t i = 0; i < program_.slices.size(); ++i) {
-    const program::Slice& slice = program_.slices[i];
+    const program::SliceId id(i);
+    const program::Slice& slice = program_.slice(id);
     if (!wanted(slice) || slice.owner == self_) continue;
-    expected.emplace_back(slice.owner, step, Subject(Topic::kParameters, program::SliceId(i)));
+    expected[{slice.owner, step, Subject(Topic::kParameters, id)}] = id;
   }
   ask(topic, step, expected);
   // Behind all that has come in so far: others may have contributed to asynchronous slices
@@ -400,8 +367,8 @@ void Gathering::pull_parameters(Topic topic, std::uint64_t step, Wanted wanted) 
   };
   jobs_.run(signal_, options_.wait_limit, step, kLeastUrgent, put_own,
             "run: the merging thread does not come to copy parameters.");
-  collect(expected, "parameters", [&](const Key& key, const comm::Frame& frame) {
-    slices_.variables.overwrite(program::SliceId(std::get<Subject>(key).id), frame.payload);
+  collect(expected, "parameters", [&](program::SliceId slice, const comm::Frame& frame) {
+    slices_.variables.overwrite(slice, frame.payload);
   });
 }
 
@@ -427,12 +394,12 @@ void Gathering::pull_buffers(std::uint64_t step) {
                                [](const ir::Buffer& buffer) { return buffer.mutated; });
   if (!any) return;
   const std::vector<bool> own = buffers_written_at(program_, self_);
-  Safetensors bytes;
+  std::vector<TensorData> written;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    if (own[i]) bytes.tensors.push_back(to_data({graph.buffers[i].name, buffers_[i]}));
+    if (own[i]) written.push_back(to_data({graph.buffers[i].name, buffers_[i]}));
   }
   for (const auto& [rank, theirs] :
-       small_collectives_.exchange(Topic::kBuffers, step, write_safetensors(bytes))) {
+       small_collectives_.exchange(Topic::kBuffers, step, write_safetensors({written, {}}))) {
     const bool mate = program_.batch_part(program::Rank(rank)) == program_.batch_part(self_);
     if (!mate || rank == self_.value) continue;
     const std::string where = fmt::format("the buffers of rank {}", rank);
@@ -447,11 +414,10 @@ void Gathering::pull_buffers(std::uint64_t step) {
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_tensors(
     Topic topic, std::uint64_t step, const std::vector<NamedTensor>& own) {
-  Safetensors bytes;
-  for (const NamedTensor& each : own) bytes.tensors.push_back(to_data(each));
   std::map<std::uint32_t, std::vector<NamedTensor>> all;
-  for (const auto& [rank, theirs] : small_collectives_.gather_at_chief(
-           {topic, tensors_[topic].next(step)}, step, write_safetensors(bytes))) {
+  for (const auto& [rank, theirs] :
+       small_collectives_.gather_at_chief({topic, next_gathering(tensors_[topic], step)}, step,
+                                          write_safetensors({to_data(own), {}}))) {
     const std::string from = fmt::format("the tensors of rank {}", rank);
     for (const TensorData& each : read_safetensors(theirs, from).tensors) {
       all[rank].push_back(to_tensor(each));
@@ -470,48 +436,39 @@ std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed(std::ui
 
 std::map<std::uint32_t, std::vector<NamedTensor>> Gathering::gather_owed_of_slices(
     std::uint64_t step) {
-  const std::uint32_t number = owed_.next(step);
+  const std::uint32_t number = next_gathering(owed_, step);
   const auto subject_of = [&](program::SliceId slice, program::State state) {
     return Subject(topic_of(state), numbered(static_cast<std::uint32_t>(slice.value), number));
   };
   if (self_ != kChiefRank) {
     held_.for_each_owed(self_, [&](program::SliceId slice, program::State state) {
       const auto size = static_cast<std::size_t>(bytes_of(program_.slice(slice)).value);
-      std::shared_ptr<std::byte> copy = allocate_aligned(size);  // the next step changes it
-      std::memcpy(copy.get(), held_.residual(slice, state), size);
-      link_.post(kChiefRank, subject_of(slice, state), step, {copy.get(), size, copy});
+      link_.post(kChiefRank, subject_of(slice, state), step,
+                 aligned_copy(held_.residual(slice, state), size));  // the next step changes it
     });
     return {};
   }
-  std::vector<Key> expected;
+  std::map<program::Rank, StateTensors> tensors;
+  std::map<Key, std::tuple<program::Rank, program::SliceId, program::State>> expected;
   for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
     const program::Rank rank(i);
-    if (rank == self_) continue;
     held_.for_each_owed(rank, [&](program::SliceId slice, program::State state) {
-      expected.emplace_back(rank, step, subject_of(slice, state));
-    });
-  }
-  std::map<Key, comm::Payload> notes;
-  collect(expected, "what compression owes",
-          [&](const Key& key, const comm::Frame& frame) { notes.emplace(key, frame.payload); });
-  std::map<std::uint32_t, std::vector<NamedTensor>> owed;
-  for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
-    const program::Rank rank(i);
-    StateTensors tensors;
-    held_.for_each_owed(rank, [&](program::SliceId id, program::State state) {
-      const std::byte* values = nullptr;
       if (rank == self_) {
-        values = held_.residual(id, state);
+        held_.add_owed(slice, state, held_.residual(slice, state), tensors[rank]);
       } else {
-        const comm::Payload& note = notes.at({rank, step, subject_of(id, state)});
-        AD_CHECK(note.size == static_cast<std::size_t>(bytes_of(program_.slice(id)).value))
-            << note.size;
-        values = note.data;
+        expected[{rank, step, subject_of(slice, state)}] = {rank, slice, state};
       }
-      held_.add_owed(id, state, values, tensors);
     });
-    if (!tensors.empty()) owed[rank.value] = named(tensors);
   }
+  collect(expected, "what compression owes", [&](const auto& about, const comm::Frame& frame) {
+    const auto& [rank, slice, state] = about;
+    const comm::Payload& values = frame.payload;
+    AD_CHECK(values.size == static_cast<std::size_t>(bytes_of(program_.slice(slice)).value))
+        << values.size;
+    held_.add_owed(slice, state, values.data, tensors[rank]);
+  });
+  std::map<std::uint32_t, std::vector<NamedTensor>> owed;
+  for (const auto& [rank, of_rank] : tensors) owed[rank.value] = named(of_rank);
   return owed;
 }
 

@@ -14,7 +14,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -26,6 +25,7 @@
 #include "autodist/exec/rank_slices.h"
 #include "autodist/exec/rank_state.h"
 #include "autodist/exec/small_collectives.h"
+#include "autodist/exec/step_counter.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 #include "autodist/program/state.h"
@@ -78,33 +78,25 @@ class Gathering {
   RankState hand_over(const program::Transition& transition, std::uint64_t step);
 
   // Whether messages on the topic are for take(), which is the receiving thread's.
-  [[nodiscard]] static bool takes(Topic topic);
+  [[nodiscard]] static bool takes(Topic topic) {
+    const bool is_gathered = Topic::kStatesWanted <= topic && topic <= Topic::kParameters;
+    return topic == Topic::kMove || (is_gathered && topic != Topic::kOwed);
+  }
   void take(const comm::Frame& frame);
 
  private:
-  // Gatherings between two steps are numbered at every rank, so that a second one there has
-  // messages of its own, and nothing is taken for another's.
-  class Numbers {
-   public:
-    // From 0 at each step. Throws Error(kUsage) where there are too many.
-    std::uint32_t next(std::uint64_t step);
-
-   private:
-    std::uint64_t step_ = 0;
-    std::uint32_t next_ = 0;
-  };
   // Takes the messages of these senders, steps and subjects as they come, passes each on to
-  // visit(key, frame), and returns after the last.
+  // visit(what it is about, frame), and returns after the last.
   using Key = std::tuple<program::Rank, std::uint64_t, Subject>;
-  template <typename Visit>
-  void collect(std::vector<Key> expected, const char* what, Visit visit);
+  template <typename About, typename Visit>
+  void collect(const std::map<Key, About>& expected, const char* what, Visit visit);
   // The messages in which moves come to a rank.
   static std::map<Key, const program::Move*> expected_of(const program::Transition& transition,
                                                          Topic topic, std::uint64_t step,
                                                          std::uint32_t number, program::Rank to);
-  static std::vector<Key> keys_of(const std::map<Key, const program::Move*>& expected);
   // Asks the ranks that these come from, each once.
-  void ask(Subject subject, std::uint64_t step, const std::vector<Key>& expected);
+  template <typename About>
+  void ask(Subject subject, std::uint64_t step, const std::map<Key, About>& expected);
   // A gathering of update rules' state, at the chief.
   struct Rules {
     std::uint64_t step = 0;
@@ -148,9 +140,11 @@ class Gathering {
   bool own_copied_ AD_GUARDED_BY(signal_) = false;  // of it, by the merging thread
   std::exception_ptr own_failure_ AD_GUARDED_BY(signal_);
   std::future<void> collecting_;  // what the last gather_state() has asked for
-  Numbers states_;
-  Numbers owed_;
-  std::map<Topic, Numbers> tensors_;
+  // Gatherings between two steps are numbered at every rank, so that a second one there has
+  // messages of its own, and nothing is taken for another's.
+  StepCounter states_;
+  StepCounter owed_;
+  std::map<Topic, StepCounter> tensors_;
 };
 
 }  // namespace autodist::exec

@@ -1,33 +1,25 @@
 #include "autodist/exec/gathering.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <thread>
 
 #include "autodist/base/error.h"
 #include "autodist/exec/testing/small_steps.h"
-#include "autodist/ir/optimizer.h"
+#include "autodist/exec/testing/state_cases.h"
 
 namespace autodist::exec {
 namespace {
 
-using ::testing::HasSubstr;
+using testing::expect_refused;
+using testing::kBias;
+using testing::kWide;
 
-constexpr ir::VariableId kWide(0);  // w1: 30 elements, in slices of seven
-constexpr ir::VariableId kBias(3);  // b2: three elements, one slice
-
-// Two ranks that own slices in turns.
 std::shared_ptr<const program::Program> job_with(ir::Rule rule, const program::Order& order) {
-  testing::Plan plan;
-  plan.ranks = 2;
-  plan.owner = [](std::uint32_t slice) { return slice % 2; };
-  auto program = std::make_shared<program::Program>(
-      *testing::program_of(testing::two_layers(ir::default_rule(rule)), plan));
-  for (program::Slice& slice : program->slices) slice.exchange.order = order;
-  return program;
+  return testing::owned_in_turns(rule, {program::Dense{}, order});
 }
 
 const torch::Tensor* find(const std::vector<NamedTensor>& tensors, const std::string& name) {
@@ -126,13 +118,8 @@ TEST(Gathering, AnOwnerThatHasUpdatedAgainDoesNotGiveThatStateForTheOneAskedFor)
       job_with(ir::Rule::kAdam, program::Versions{0, program::UpdateAt::kOwner}));
   job.step(0);
   job.step(1);
-  try {
-    job.at(0).gathering().gather_state(1).get();
-    FAIL() << "the state is that of step 2";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-    EXPECT_THAT(error.what(), HasSubstr("of step 1 when it had updated it again"));
-  }
+  expect_refused([&] { job.at(0).gathering().gather_state(1).get(); },
+                 "of step 1 when it had updated it again");
   EXPECT_FALSE(job.at(0).gathering().gather_state(2).get().empty());
 }
 
@@ -162,21 +149,17 @@ TEST_P(GatheringTest, AStateThatIsMissingIsNamed) {
   std::vector<NamedTensor> state = job.at(0).gathering().gather_state(1).get();
   state.erase(std::find_if(state.begin(), state.end(),
                            [](const NamedTensor& each) { return each.name == "b2.exp_avg_sq"; }));
-  try {
-    testing::JobEngines(adam(), {}, nullptr, {state, {}});
-    FAIL() << "one is missing";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-    EXPECT_THAT(error.what(), HasSubstr("optimizer state 'b2.exp_avg_sq' is missing"));
-  }
+  expect_refused(
+      [&] {
+        testing::JobEngines(adam(), {}, nullptr, {state, {}});
+      },
+      "optimizer state 'b2.exp_avg_sq' is missing");
 }
 
 INSTANTIATE_TEST_SUITE_P(UpdateAt, GatheringTest,
                          ::testing::Values(program::UpdateAt::kOwner,
                                            program::UpdateAt::kEveryRank),
-                         [](const auto& info) {
-                           return info.param == program::UpdateAt::kOwner ? "Owner" : "EveryRank";
-                         });
+                         testing::name_of_update);
 
 // Every owner applies contributions as they come, so copies differ until they are pulled.
 TEST(Gathering, CopiesOfAsynchronousVariablesBecomeThoseOfTheirOwners) {

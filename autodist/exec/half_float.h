@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -78,6 +79,16 @@ struct Narrow<Float16> {
 template <typename T>
 T narrow(decltype(widen(T{})) value) {
   return Narrow<T>::from(value);
+}
+
+// Bytes as elements of their type. REQUIRES: they are aligned for it.
+template <typename T>
+const T* elements_at(const std::byte* data) {
+  return reinterpret_cast<const T*>(data);  // NOLINT
+}
+template <typename T>
+T* elements_at(std::byte* data) {
+  return reinterpret_cast<T*>(data);  // NOLINT
 }
 
 // Calls visit(T{}) with the element type of `dtype`. REQUIRES: a floating dtype.

@@ -27,15 +27,14 @@ torch::Tensor largest_of(const torch::Tensor& tensor) {
 
 }  // namespace
 
-HandOver::HandOver(const program::Program& program, program::Rank self,
-                   const RunnerOptions& options, Engine& engine)
-    : program_(program),
-      self_(self),
+HandOver::HandOver(Engine& engine)
+    : program_(engine.rank().program),
+      self_(engine.rank().self),
       device_(engine.slices().staging.device()),
-      on_nonfinite_(options.on_nonfinite),
+      on_nonfinite_(engine.rank().options.on_nonfinite),
       engine_(engine),
-      sums_(*program.graph),
-      factors_(program.variables.size()),
+      sums_(*program_.graph),
+      factors_(program_.variables.size()),
       copies_(device_, engine.slices().staging,
               [&engine](const std::exception_ptr& error) { engine.abort(error); }) {}
 
@@ -119,7 +118,7 @@ torch::Tensor HandOver::add(Replay& replay, ir::VariableId variable,
 }
 
 bool HandOver::travels_as_factors(ir::VariableId variable) const {
-  return contribution_form(program_.exchange(variable)).layout == program::Layout::kMatrices;
+  return sums_products(program_.exchange(variable));
 }
 
 // The gradient stays on the device; the host gets its norm, which tells whether it is finite.

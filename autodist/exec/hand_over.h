@@ -26,9 +26,7 @@ namespace autodist::exec {
 // thread that brings tensors to the host; await() then ends every step, before begin_step().
 class HandOver {
  public:
-  // All references outlive it.
-  HandOver(const program::Program& program, program::Rank self, const RunnerOptions& options,
-           Engine& engine);
+  explicit HandOver(Engine& engine);  // outlives it
 
   // `scale`: what the step's loss is multiplied with.
   void begin_step(std::uint64_t step, float scale);

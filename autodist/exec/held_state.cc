@@ -18,11 +18,6 @@ std::string name_of_state(const ir::Variable& variable, const std::string& state
   return variable.name + "." + state;
 }
 
-// Whether between steps this rank has the newest version of all elements.
-bool copies_are_newest(const program::Exchange& exchange) {
-  return keeps_whole_copies(exchange) && !updates_on_arrival(exchange);
-}
-
 // Calls visit(piece, its own place in a slice of state, UpdateState&) for each piece of a variable
 // whose rule runs at this rank.
 template <typename Visit>
@@ -48,10 +43,6 @@ program::PieceLayout alone(program::PieceLayout piece) {
   for (program::ElementRun& run : piece.runs) run.slice_begin -= piece.slice_begin;
   piece.slice_begin = 0;
   return piece;
-}
-
-std::byte* data_of(const torch::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.data_ptr());
 }
 
 // The full tensor of a state, made when its first piece comes. Of what is owed zeros stay where
@@ -90,17 +81,13 @@ std::vector<PieceRun> runs_of(const Pieces& pieces) {
   return runs;
 }
 
-// `data` has the elements of the piece.
-void put(const ir::Graph& graph, const program::PieceLayout& piece, const std::string& state,
-         DType dtype, const void* data, StateTensors& tensors) {
-  const torch::Tensor& full = full_tensor(graph, piece.variable, state, dtype, tensors);
-  unpack(alone(piece), size_of(dtype), static_cast<const std::byte*>(data), data_of(full));
-}
-
-void put(const ir::Graph& graph, const program::PieceLayout& piece, const UpdateState& state,
-         StateTensors& tensors) {
+void put_state(const ir::Graph& graph, const program::PieceLayout& piece, const UpdateState& state,
+               StateTensors& tensors) {
   for (std::size_t i = 0; i < state.names().size(); ++i) {
-    put(graph, piece, state.names()[i], state.dtype(), state.data(i), tensors);
+    const torch::Tensor& full =
+        full_tensor(graph, piece.variable, state.names()[i], state.dtype(), tensors);
+    unpack(alone(piece), size_of(state.dtype()), static_cast<const std::byte*>(state.data(i)),
+           memory_of(full));
   }
 }
 
@@ -124,7 +111,7 @@ void take_state(const ir::Graph& graph, const program::PieceLayout& piece,
            "model, or begin with its parameters alone: --init (in a program: initial_weights).",
            name, describe(full), autodist::name_of(state.dtype()), fmt::join(shape, ", "));
     }
-    pack(alone(piece), size_of(state.dtype()), data_of(full.contiguous()),
+    pack(alone(piece), size_of(state.dtype()), memory_of(full.contiguous()),
          static_cast<std::byte*>(state.data(i)));
   }
 }
@@ -165,11 +152,10 @@ std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::Var
     const std::size_t width = size_of(dtype_of_state(state, variable, *program_.graph));
     pieces.push_back({alone(layout), {slice + layout.slice_begin * width}, std::move(keep)});
   };
-  const program::Exchange exchange = program_.exchange(variable);
-  if (state == program::State::kParameters && copies_are_newest(exchange)) {
+  if (state == program::State::kParameters && keeps_newest_copies(program_.exchange(variable))) {
     const torch::Tensor whole = slices_.variables.dense(variable);
     const std::int64_t count = whole.numel();
-    add_part({variable, 0, count, {{0, 0, count}}}, data_of(whole),
+    add_part({variable, 0, count, {{0, 0, count}}}, memory_of(whole),
              std::make_shared<const torch::Tensor>(whole));
     return pieces;
   }
@@ -177,10 +163,9 @@ std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::Var
     const program::Slice& slice = program_.slice(id);
     if (!combines(slice, self_)) continue;
     const std::vector<program::PieceLayout> layouts = layout_of(program_, slice);
-    const auto is_of_it = [&](std::size_t i) { return layouts[i].variable == variable; };
     const std::vector<UpdateState>& rules = slices_.owner.states(id);  // none where ranks update
     for (std::size_t i = 0; i < layouts.size(); ++i) {
-      if (!is_of_it(i)) continue;
+      if (layouts[i].variable != variable) continue;
       if (state == program::State::kRule && !rules.empty()) add_state(layouts[i], rules[i]);
       if (state == program::State::kParameters && !rules.empty()) {
         const comm::Payload parameters = slices_.owner.parameters(id);
@@ -223,8 +208,7 @@ comm::Payload HeldState::packed(const program::Move& move) {
       }
     }
   }
-  const std::byte* data = bytes.get();
-  return {data, size, std::move(bytes)};
+  return {bytes.get(), size, bytes};
 }
 
 void HeldState::put(const program::Move& move, const comm::Payload& payload,
@@ -241,7 +225,7 @@ void HeldState::put(const program::Move& move, const comm::Payload& payload,
     const torch::Tensor& full = full_tensor(graph, move.variable, array, dtype, tensors);
     for (const program::Stretch& stretch : move.stretches) {
       const std::size_t size = (stretch.end - stretch.begin) * width;
-      std::memcpy(data_of(full) + stretch.begin * width, next, size);
+      std::memcpy(memory_of(full) + stretch.begin * width, next, size);
       next += size;
     }
   }
@@ -252,7 +236,7 @@ void HeldState::add_merged_rules(StateTensors& tensors) {
     const std::vector<program::PieceLayout> pieces = layout_of(program_, program_.slice(slice));
     const std::vector<UpdateState>& states = slices_.owner.states(slice);
     for (std::size_t i = 0; i < states.size(); ++i) {
-      autodist::exec::put(*program_.graph, pieces[i], states[i], tensors);
+      put_state(*program_.graph, pieces[i], states[i], tensors);
     }
   }
   add_local_rules(/*merged=*/true, tensors);
@@ -268,7 +252,7 @@ void HeldState::add_local_rules(bool merged, StateTensors& tensors) {
     if (merged == slices_.variables.has_whole_state(variable)) continue;
     for_each_local_state(program_, slices_.variables, variable,
                          [&](const program::PieceLayout& piece, const UpdateState& state) {
-                           autodist::exec::put(*program_.graph, piece, state, tensors);
+                           put_state(*program_.graph, piece, state, tensors);
                          });
   }
 }
@@ -302,7 +286,7 @@ void HeldState::add_owed(program::SliceId id, program::State state, const std::b
   for (const program::PieceLayout& piece : layout_of(program_, slice)) {
     torch::Tensor& full =
         full_tensor(*program_.graph, piece.variable, name_of(state), slice.dtype, tensors);
-    unpack(piece, size_of(slice.dtype), values, data_of(full));
+    unpack(piece, size_of(slice.dtype), values, memory_of(full));
   }
 }
 
@@ -337,7 +321,7 @@ void HeldState::load_owed(const std::vector<NamedTensor>& owed) {
              "checkpoint: '{}' is {}, expected [{}]. Take a checkpoint of this model.",
              found->first, describe(full), fmt::join(shape, ", "));
       }
-      pack(piece, size_of(slice.dtype), data_of(full), residual(id, state));
+      pack(piece, size_of(slice.dtype), memory_of(full), residual(id, state));
     }
   });
 }
@@ -345,8 +329,7 @@ void HeldState::load_owed(const std::vector<NamedTensor>& owed) {
 void HeldState::put_parameters(const StateTensors& tensors, const program::Transition& transition) {
   const ir::Graph& graph = *program_.graph;
   for (const program::SliceId slice : slices_.owner.slices()) {
-    const program::Exchange exchange = program_.slice(slice).exchange;
-    if (copies_are_newest(exchange)) continue;
+    if (keeps_newest_copies(program_.slice(slice).exchange)) continue;
     slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
   }
   std::map<ir::VariableId, torch::Tensor> copies;  // on the host

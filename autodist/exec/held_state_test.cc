@@ -1,38 +1,30 @@
 #include "autodist/exec/held_state.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "autodist/base/check.h"
-#include "autodist/base/error.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/exec/testing/small_steps.h"
-#include "autodist/ir/optimizer.h"
+#include "autodist/exec/testing/state_cases.h"
 
 namespace autodist::exec {
 namespace {
 
 using program::State;
-using ::testing::HasSubstr;
+using testing::expect_refused;
+using testing::kWide;
 using Numbers = std::vector<double>;
 
-// w1: 30 elements in slices of seven, of which rank 0 owns the first, the third and the last.
-constexpr ir::VariableId kWide(0);
+// Of kWide's slices rank 0 has the first, the third and the last.
 const std::vector<program::Stretch> kOwnedByFirst{{0, 7}, {14, 21}, {28, 30}};
 
-// Two ranks that own slices in turns, or one that trains alone, and Adam.
 std::shared_ptr<const program::Program> job_with(const program::Slices& exchange,
                                                  std::uint32_t ranks = 2) {
-  testing::Plan plan;
-  plan.ranks = ranks;
-  plan.owner = [](std::uint32_t slice) { return slice % 2; };
-  auto program = std::make_shared<program::Program>(
-      *testing::program_of(testing::two_layers(ir::default_rule(ir::Rule::kAdam)), plan));
-  for (program::Slice& slice : program->slices) slice.exchange = exchange;
-  return program;
+  return testing::owned_in_turns(ir::Rule::kAdam, exchange, ranks);
 }
 
 program::Slices updated_at(program::UpdateAt at) {
@@ -72,17 +64,6 @@ Numbers numbers_of(const torch::Tensor& tensor, const program::Stretch& stretch)
   return {data + stretch.begin, data + stretch.end};
 }
 
-template <typename Do>
-void expect_refused(Do act, const std::string& what) {
-  try {
-    act();
-    FAIL() << "expected: " << what;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kCheckpoint);
-    EXPECT_THAT(error.what(), HasSubstr(what));
-  }
-}
-
 class HeldRules : public ::testing::TestWithParam<program::UpdateAt> {
  protected:
   const std::shared_ptr<const program::Program> program_ = job_with(updated_at(GetParam()));
@@ -120,9 +101,7 @@ TEST_P(HeldRules, AreAllChangedByTheMergingThreadWhereSlicesCarryThem) {
 INSTANTIATE_TEST_SUITE_P(UpdateAt, HeldRules,
                          ::testing::Values(program::UpdateAt::kOwner,
                                            program::UpdateAt::kEveryRank),
-                         [](const auto& info) {
-                           return info.param == program::UpdateAt::kOwner ? "Owner" : "EveryRank";
-                         });
+                         testing::name_of_update);
 
 TEST(HeldState, WhereEveryRankUpdatesAMoveReachesOverSlices) {
   const auto program = job_with(updated_at(program::UpdateAt::kEveryRank));

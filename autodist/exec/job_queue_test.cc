@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <functional>
 #include <future>
 #include <stdexcept>
@@ -102,17 +103,26 @@ TEST(JobQueue, ARunThatWaitsIsToldWhenTheQueueStops) {
 TEST(JobQueue, AJobThatThrowsEndsTheRunsBehindItToo) {
   Signal signal;
   JobQueue queue(ignore);
+  queue.start();
+  std::promise<void> begun;
+  std::promise<void> goes_on;
+  std::atomic<int> ran{0};
   const auto run = [&](std::uint64_t step, const std::function<void()>& job) {
     return error_of([&] { queue.run(signal, kLong, step, {}, job, kLate); }, ErrorCode::kPeersLost);
   };
-  const auto throws = [] { throw std::runtime_error("of the job itself"); };
+  const auto throws = [&] {
+    begun.set_value();
+    goes_on.get_future().wait();
+    throw std::runtime_error("of the job itself");
+  };
   auto first = std::async(std::launch::async, [&] { return run(0, throws); });
-  auto second = std::async(std::launch::async, [&] { return run(1, [] {}); });
-  // Whichever is pushed first runs first; the one that throws ends at once in any case.
-  queue.start();
+  begun.get_future().wait();
+  auto second = std::async(std::launch::async, [&] { return run(1, [&] { ++ran; }); });
+  goes_on.set_value();
   EXPECT_THAT(first.get(), HasSubstr("It has ended"));
-  second.get();
-  EXPECT_THAT(run(2, [] {}), HasSubstr("It has ended"));
+  EXPECT_THAT(second.get(), HasSubstr("It has ended"));
+  EXPECT_THAT(run(2, [&] { ++ran; }), HasSubstr("It has ended"));
+  EXPECT_EQ(ran.load(), 0) << "no job runs after one that throws";
 }
 
 TEST(JobQueue, TheSignalsFailureIsWhatARunThrows) {

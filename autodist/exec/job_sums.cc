@@ -50,15 +50,15 @@ void JobSums::await(const StepSums& sums, Seconds limit) {
       });
 }
 
-bool JobSums::take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,
-                        std::map<std::uint32_t, std::string>& all) {
+std::optional<std::map<std::uint32_t, std::string>> JobSums::take_note(std::uint64_t step,
+                                                                       std::uint32_t from,
+                                                                       std::size_t ranks,
+                                                                       std::string note) {
   const MutexLock lock(signal_);
   auto& notes = notes_[step];
   notes[from] = std::move(note);
-  if (notes.size() < ranks) return false;
-  all = std::move(notes);
-  notes_.erase(step);
-  return true;
+  if (notes.size() < ranks) return std::nullopt;
+  return std::move(notes_.extract(step).mapped());
 }
 
 }  // namespace autodist::exec

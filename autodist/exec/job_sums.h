@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,10 +50,12 @@ class JobSums {
   // Returns when no step before this one is open. Throws as Signal::wait.
   void await_all_before(std::uint64_t step, Seconds limit);
 
-  // Where a step's sums come as notes, one of each of `ranks` ranks: keeps this one. True with the
-  // last one, and `all` is then every rank's note; nothing is kept of them.
-  bool take_note(std::uint64_t step, std::uint32_t from, std::size_t ranks, std::string note,
-                 std::map<std::uint32_t, std::string>& all);
+  // Where a step's sums come as notes, one of each of `ranks` ranks: keeps this one. With the last
+  // one every rank's note, by rank; nothing is kept of them.
+  std::optional<std::map<std::uint32_t, std::string>> take_note(std::uint64_t step,
+                                                                std::uint32_t from,
+                                                                std::size_t ranks,
+                                                                std::string note);
 
  private:
   Signal& signal_;

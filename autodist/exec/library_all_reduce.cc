@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
-#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/replay.h"
-#include "autodist/ir/graph_builder.h"
+#include "autodist/program/slice_size.h"
 
 namespace autodist::exec {
 namespace {
@@ -55,12 +53,7 @@ class Cursor {
 
 bool LibraryAllReduce::sends_whole_gradients(const program::Program& program,
                                              program::CollectiveId id) {
-  const program::Collective& collective = program.collectives[id.value];
-  return std::all_of(
-      collective.variables.begin(), collective.variables.end(), [&](ir::VariableId variable) {
-        const program::MatrixShape shape = program::matrix_of(shape_of(*program.graph, variable));
-        return program::factor_rank(collective.exchange.codec, shape).value_or(0) == 0;
-      });
+  return loads_of(*program.graph, program.collectives[id.value]).factored == 0;
 }
 
 LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::CollectiveId id,
@@ -72,13 +65,14 @@ LibraryAllReduce::LibraryAllReduce(const program::Program& program, program::Col
       seed_(seed),
       staging_(staging),
       on_device_(on_device),
-      type_(collective_.dtype == DType::kFloat64 ? torch::kFloat64 : torch::kFloat32) {
+      type_(collective_.dtype == DType::kFloat64 ? torch::kFloat64 : torch::kFloat32),
+      loads_(loads_of(*program.graph, collective_)) {
   for (const ir::VariableId variable : collective_.variables) {
     Part part;
     part.variable = variable;
     part.sizes = shape_of(*program.graph, variable);
-    part.elements = element_count(*program.graph, variable);
     part.type = scalar_type_of(collective_.dtype);
+    part.loads = loads_of(collective_.exchange, part.sizes);
     part.shape = program::matrix_of(part.sizes);
     part.rank = program::factor_rank(collective_.exchange.codec, part.shape).value_or(0);
     if (part.rank > 0 && collective_.exchange.codec.error_feedback) {
@@ -123,22 +117,16 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   const torch::NoGradGuard no_gradients;
   const bool add_up = program_.graph->reduction == ir::Reduction::kSum;
   const double weight = add_up ? 1.0 : static_cast<double>(samples);
-  std::int64_t first_elements = 1;
-  std::int64_t second_elements = 0;
-  for (const Part& part : parts_) {
-    first_elements += part.rank > 0 ? part.shape.rows * part.rank : part.elements;
-    second_elements += part.rank > 0 ? part.shape.columns * part.rank : 0;
-  }
   const auto options = torch::dtype(type_).device(on_device_ ? staging_.device() : torch::kCPU);
-  torch::Tensor first = torch::zeros({first_elements}, options);
-  torch::Tensor second = torch::zeros({second_elements}, options);
+  torch::Tensor first = torch::zeros({loads_.first + 1}, options);  // the samples come last
+  torch::Tensor second = torch::zeros({loads_.second}, options);
   std::vector<torch::Tensor> matrices(parts_.size());  // M
 
   Cursor left(first);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     Part& part = parts_[i];
     if (part.rank > 0) renew(part, step);
-    torch::Tensor out = left.next(part.rank > 0 ? part.shape.rows * part.rank : part.elements);
+    torch::Tensor out = left.next(part.loads.first);
     if (samples == 0) continue;
     if (part.rank == 0) {
       out.copy_(gradients[i].view({-1}));
@@ -152,33 +140,30 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
   left.next(1).fill_(static_cast<double>(samples));
   sum(first);
   Average average;
-  average.samples = static_cast<std::int64_t>(
-      on_host(first[first_elements - 1], staging_, look).item<double>() + 0.5);
+  average.samples =
+      static_cast<std::int64_t>(on_host(first[loads_.first], staging_, look).item<double>() + 0.5);
   const double all = add_up || average.samples == 0 ? 1.0 : static_cast<double>(average.samples);
 
+  average.gradients.resize(parts_.size());
   Cursor bases(first);
   Cursor right(second);
   std::vector<torch::Tensor> orthonormal(parts_.size());  // P
   for (std::size_t i = 0; i < parts_.size(); ++i) {
-    const Part& part = parts_[i];
-    torch::Tensor whole = bases.next(part.rank > 0 ? part.shape.rows * part.rank : part.elements);
+    Part& part = parts_[i];
+    torch::Tensor whole = bases.next(part.loads.first);
     if (part.rank == 0) {
       // By a tensor: CUDA multiplies with the reciprocal of a number.
-      average.gradients.push_back(
-          (whole / torch::full({}, all, options)).to(part.type).view(part.sizes));
+      const torch::Tensor mean = whole / torch::full({}, all, options);
+      average.gradients[i] = mean.to(part.type).view(part.sizes);
       continue;
     }
     orthonormal[i] = whole.view({part.shape.rows, part.rank});
     orthonormalise(orthonormal[i]);
-    torch::Tensor out = right.next(part.shape.columns * part.rank);
-    if (samples == 0) {
-      average.gradients.emplace_back();
-      continue;
-    }
+    torch::Tensor out = right.next(part.loads.second);
+    if (samples == 0) continue;
     const torch::Tensor own = matrices[i].t().mm(orthonormal[i]);
-    if (part.owed.defined()) parts_[i].owed = matrices[i] - orthonormal[i].mm(own.t());
+    if (part.owed.defined()) part.owed = matrices[i] - orthonormal[i].mm(own.t());
     out.copy_(own.view({-1})).mul_(weight);
-    average.gradients.emplace_back();
   }
   sum(second);
   Cursor factors(second);
@@ -186,7 +171,7 @@ LibraryAllReduce::Average LibraryAllReduce::run(const std::vector<torch::Tensor>
     Part& part = parts_[i];
     if (part.rank == 0) continue;
     const torch::Tensor factor =
-        factors.next(part.shape.columns * part.rank).view({part.shape.columns, part.rank}) / all;
+        factors.next(part.loads.second).view({part.shape.columns, part.rank}) / all;
     average.gradients[i] = orthonormal[i].mm(factor.t()).view({part.sizes}).to(part.type);
     // Of gradients that are not finite (a step that loss scaling skips) there is nothing to go on
     // from.

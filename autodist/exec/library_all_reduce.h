@@ -19,6 +19,7 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
 #include "autodist/exec/device/staging.h"
+#include "autodist/program/loads.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec {
@@ -62,8 +63,8 @@ class LibraryAllReduce {
   struct Part {
     ir::VariableId variable;
     std::vector<std::int64_t> sizes;
-    std::int64_t elements = 0;
     torch::ScalarType type = torch::kFloat32;
+    program::LibraryLoads loads;  // of each all-reduce
     // Where it is factored (rank above 0):
     program::MatrixShape shape;
     std::int64_t rank = 0;
@@ -82,7 +83,8 @@ class LibraryAllReduce {
   std::uint64_t seed_;
   Staging& staging_;
   bool on_device_;
-  torch::ScalarType type_;  // of the sums: sixteen bits cannot count samples
+  torch::ScalarType type_;       // of the sums: sixteen bits cannot count samples
+  program::LibraryLoads loads_;  // of all parts
   std::vector<Part> parts_;
 };
 

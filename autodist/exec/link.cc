@@ -60,8 +60,9 @@ void Link::post(program::Rank to, comm::Outgoing message) {
   exchange_->post(to.value, std::move(message));
 }
 
-void Link::post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload) {
-  post(to, {subject.kind(), step, subject.id, 0, Seconds{}, std::move(payload)});
+void Link::post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload,
+                Seconds needed, std::string rider) {
+  post(to, {subject.kind(), step, subject.id, 0, needed, std::move(payload), std::move(rider)});
 }
 
 void Link::post_note(program::Rank to, Subject subject, std::uint64_t step,

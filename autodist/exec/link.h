@@ -30,8 +30,9 @@ class Link {
 
   // Any thread; none blocks. REQUIRES: to != self; started, which a job of one rank need not be.
   void post(program::Rank to, comm::Outgoing message);
-  // Posts a message that nothing else of its step goes before.
-  void post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload);
+  // A message without samples, by default one that nothing else of its step goes before.
+  void post(program::Rank to, Subject subject, std::uint64_t step, comm::Payload payload,
+            Seconds needed = {}, std::string rider = {});
   // Posts a note, as urgent as a message can be, which counters() leaves out: it is no slice's.
   void post_note(program::Rank to, Subject subject, std::uint64_t step, const std::string& note);
 

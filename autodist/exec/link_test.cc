@@ -8,7 +8,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::exec {
 namespace {

@@ -9,27 +9,18 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/op_call.h"
 #include "autodist/capture/torch_types.h"
-#include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
 #include "autodist/exec/contributor.h"
 #include "autodist/exec/device/tensor_update.h"
 #include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/exec/weighted_sum.h"
 #include "autodist/ir/rows.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
 namespace {
-
-comm::Payload decoded(const program::Slice& slice, const program::Compression& codec,
-                      comm::Payload payload) {
-  if (!encodes(codec, slice.dtype)) return payload;
-  const auto size = static_cast<std::size_t>(bytes_of(slice).value);
-  std::shared_ptr<std::byte> values = allocate_aligned(size);
-  decode(codec, slice.dtype, element_count(slice), payload, values.get());
-  return {values.get(), size, values};
-}
 
 bool is_dense_on_host(const torch::Tensor& tensor) {
   return tensor.device().is_cpu() && tensor.is_contiguous();
@@ -55,7 +46,7 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
   for (std::size_t i = 0; i < program.slices.size(); ++i) {
     results_[i].resize(open_steps(program.slices[i].exchange));
     uninstalled_[i].resize(results_[i].size());
-    variables_of_.push_back(
+    variable_counts_.push_back(
         static_cast<std::uint32_t>(variables_of(program, program.slices[i]).size()));
     for (program::PieceLayout& piece : layout_of(program, program.slices[i])) {
       Local& local = locals_[piece.variable.value];
@@ -73,11 +64,11 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     Local& local = locals_[i];
     const program::VariablePlan& variable = program.variables[i];
     local.tensor = bindings.variables[i];
+    local.dtype = dtype_of(local.tensor.scalar_type());
     local.last_read = Queue::current(local.tensor.device()).record();
     if (variable.clip) local.clip = NormPlan::of(*variable.clip);
     const ir::Variable& declared = program.graph->variables[i];
     local.rule = declared.update;
-    const DType dtype = dtype_of(local.tensor.scalar_type());
     const bool updates =
         local.sources.empty() ? declared.gradient.has_value() : !local.gets_parameters;
     local.updated_on_device = updates && !local.tensor.is_cpu() && updates_tensors(local.rule) &&
@@ -89,10 +80,10 @@ LocalVariables::LocalVariables(const program::Program& program, const Norms& nor
     }
     if (!updates) continue;
     if (has_whole_state(ir::VariableId(i))) {
-      local.states.emplace_back(local.rule, local.tensor.numel(), dtype, user_rules);
+      local.states.emplace_back(local.rule, local.tensor.numel(), local.dtype, user_rules);
     } else {
       for (const Source& source : local.sources) {
-        local.states.emplace_back(local.rule, source.piece.count, dtype, user_rules);
+        local.states.emplace_back(local.rule, source.piece.count, local.dtype, user_rules);
       }
     }
     put_states(ir::VariableId(i));
@@ -112,7 +103,7 @@ std::vector<UpdateState>& LocalVariables::states(ir::VariableId variable) {
   if (local.updated_on_device && local.states.empty()) {
     local.installed.block_host(WaitSite::kStateRead);
     local.states.emplace_back(program_.graph->variable(variable).update, local.tensor.numel(),
-                              dtype_of(local.tensor.scalar_type()), user_rules_);
+                              local.dtype, user_rules_);
     copy_to_host(local.device_states, local.states.front());
   }
   return local.states;
@@ -151,8 +142,7 @@ std::string LocalVariables::missing_results(ir::VariableId variable, std::uint64
   std::string missing;
   std::size_t count = 0;
   for (const program::SliceId slice : slices) {
-    const std::vector<std::uint32_t>& uninstalled = uninstalled_[slice.value];
-    if (uninstalled[step % uninstalled.size()] != 0) continue;
+    if (of_step(uninstalled_[slice.value], step) != 0) continue;
     if (++count > 3) continue;
     const program::Rank owner = program_.slice(slice).owner;
     missing += fmt::format("{} slice {} of rank {} ({})", count == 1 ? ":" : ",", slice, owner,
@@ -166,11 +156,11 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
                           comm::Payload payload, std::string news, bool goes_in) {
   AD_CHECK(slice.value < results_.size()) << "slice " << slice << " of " << results_.size();
   Result& result = this->result(slice, step);
-  const program::MessageForm form = result_form(program_.slice(slice).exchange);
-  payload = decoded(program_.slice(slice), form.codec, std::move(payload));
+  const program::Slice& plan = program_.slice(slice);
+  const program::MessageForm form = result_form(plan.exchange);
+  payload = decoded(form.codec, plan.dtype, element_count(plan), std::move(payload));
   const bool elements = form.layout == program::Layout::kElements;
-  const auto expected =
-      elements ? static_cast<std::size_t>(bytes_of(program_.slice(slice)).value) : std::size_t{0};
+  const auto expected = elements ? static_cast<std::size_t>(bytes_of(plan).value) : std::size_t{0};
   AD_CHECK(form.layout == program::Layout::kRows || payload.size == expected)
       << "the result of slice " << slice << " has " << payload.size << " bytes, expected "
       << expected;
@@ -181,7 +171,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   }
   goes_in = goes_in && elements;
   if (goes_in) {
-    const std::size_t element_bytes = size_of(program_.slice(slice).dtype);
+    const std::size_t element_bytes = size_of(plan.dtype);
     for (const program::PieceLayout* piece : pieces_[slice.value]) {
       check_untouched(piece->variable);
       unpack(*piece, element_bytes, payload.data, bytes(locals_[piece->variable.value]));
@@ -193,7 +183,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
   result.samples = samples;
   result.payload = std::move(payload);
   result.news = std::move(news);
-  of_step(uninstalled_[slice.value], step) = variables_of_[slice.value];
+  of_step(uninstalled_[slice.value], step) = variable_counts_[slice.value];
 }
 
 std::byte* LocalVariables::bytes(Local& local) const {
@@ -201,8 +191,7 @@ std::byte* LocalVariables::bytes(Local& local) const {
   if (local.updated_on_device && !local.shadow.defined()) {
     local.shadow = staging_.take(local.tensor.sizes(), local.tensor.scalar_type());
   }
-  torch::Tensor& dense = local.shadow.defined() ? local.shadow : local.tensor;
-  return static_cast<std::byte*>(dense.data_ptr());
+  return memory_of(local.shadow.defined() ? local.shadow : local.tensor);
 }
 
 double LocalVariables::clip_factor_of(const Local& local, std::uint64_t step) const {
@@ -216,18 +205,18 @@ UpdateStep LocalVariables::update_of(const Local& local, std::uint64_t step) con
           scaler_.updates_before(step), user_rules_};
 }
 
-std::vector<Rows> LocalVariables::copy_results(Local& local, std::uint64_t step,
-                                               std::size_t element_bytes) {
+std::vector<Rows> LocalVariables::copy_results(Local& local, std::uint64_t step) {
   std::vector<Rows> rows;
   for (const Source& source : local.sources) {
-    if (result(source.slice, step).is_in) continue;
+    const Result& came = result(source.slice, step);
+    if (came.is_in) continue;
     const program::Layout layout = result_form(program_.slice(source.slice).exchange).layout;
     if (layout == program::Layout::kRows) {
-      rows.push_back(copy_rows(local, source.slice, result(source.slice, step).payload));
+      rows.push_back(copy_rows(local, source.slice, came.payload));
     }
     // Rows that are fetched come by another way, when a batch asks for them.
     if (layout != program::Layout::kElements) continue;
-    unpack(source.piece, element_bytes, result(source.slice, step).payload.data, bytes(local));
+    unpack(source.piece, size_of(local.dtype), came.payload.data, bytes(local));
   }
   return rows;
 }
@@ -262,8 +251,7 @@ void LocalVariables::follow(ir::VariableId variable, const std::string& news) {
 
 Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::Tensor& gradient) {
   const std::int64_t rows = local.tensor.size(0);
-  const DType dtype = dtype_of(local.tensor.scalar_type());
-  const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, dtype};
+  const RowBlock block{0, rows, rows == 0 ? 0 : local.tensor.numel() / rows, local.dtype};
   const Rows named = GradientRows(gradient, local.tensor.scalar_type()).in(block);
   std::byte* const parameters = bytes(local);
   apply_rows(update_of(local, step), block, named, parameters, local.states.front());
@@ -272,12 +260,11 @@ Rows LocalVariables::update_rows(Local& local, std::uint64_t step, const torch::
 
 // Pieces are packed, updated and unpacked again, unless they lie in one stretch already.
 void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
-  const ir::UpdateRule& rule = local.rule;
-  const DType dtype = dtype_of(local.tensor.scalar_type());
+  const DType dtype = local.dtype;
   const std::size_t width = size_of(dtype);
   const UpdateStep update = update_of(local, step);
   const double factor = clip_factor_of(local, step);
-  LambNorms norms;
+  SquaredSums norms;
   // Calls visit(run, state) per piece; what it does to the parameters stays.
   const auto for_each_piece = [&](auto visit) {
     std::vector<std::byte> gradient;
@@ -304,7 +291,7 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
       unpack(piece, width, packed.data(), bytes(local));
     }
   };
-  if (rule.rule != ir::Rule::kLamb) {
+  if (local.rule.rule != ir::Rule::kLamb) {
     for_each_piece([&](const ParameterRun& run, UpdateState& state) { apply(update, run, state); });
     return;
   }
@@ -318,12 +305,12 @@ void LocalVariables::update_pieces(Local& local, std::uint64_t step) {
 
 // The averaged gradient of the whole variable, scaled by its clip's factor, into its shadow.
 void LocalVariables::gather_gradient(Local& local, std::uint64_t step) {
-  const DType dtype = dtype_of(local.tensor.scalar_type());
   for (const Source& source : local.sources) {
-    unpack(source.piece, size_of(dtype), result(source.slice, step).payload.data, bytes(local));
+    const std::byte* averaged = result(source.slice, step).payload.data;
+    unpack(source.piece, size_of(local.dtype), averaged, bytes(local));
   }
   const double factor = clip_factor_of(local, step);
-  if (factor != 1) scale(factor, dtype, local.tensor.numel(), bytes(local));
+  if (factor != 1) scale(factor, local.dtype, local.tensor.numel(), bytes(local));
 }
 
 void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
@@ -344,8 +331,7 @@ void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
     }
   }
   if (group.clip_factor != 1) gradients = at::_foreach_mul(gradients, group.clip_factor);
-  const UpdateStep update = update_of(*group.locals.front(), step);
-  apply_to_tensors(update.rule, update.lr_factor, update.step, parameters, gradients, states);
+  apply_to_tensors(update_of(*group.locals.front(), step), parameters, gradients, states);
   const Mark updated = queue.record();
   for (Local* const each : group.locals) each->installed = updated;
 }
@@ -355,7 +341,7 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   check_untouched(variable);
   std::vector<Rows> rows;
   if (local.gets_parameters) {
-    rows = copy_results(local, step, size_of(dtype_of(local.tensor.scalar_type())));
+    rows = copy_results(local, step);
   } else if (result(local.sources.front().slice, step).samples != 0 && !scaler_.skips(step)) {
     follow(variable, result(local.sources.front().slice, step).news);
     if (local.updated_on_device) {
@@ -460,8 +446,7 @@ void LocalVariables::update_whole(std::uint64_t step, std::vector<WholeUpdate> u
 void LocalVariables::update_on_host(Local& local, std::uint64_t step,
                                     const torch::Tensor& gradient) {
   const UpdateStep update = update_of(local, step);
-  const ParameterRun run{bytes(local), gradient.data_ptr(), local.tensor.numel(),
-                         dtype_of(local.tensor.scalar_type())};
+  const ParameterRun run{bytes(local), gradient.data_ptr(), local.tensor.numel(), local.dtype};
   UpdateState& state = local.states.front();
   if (update.rule.rule == ir::Rule::kLamb) {
     apply_lamb(update, run, state, sum_lamb_norms(update, run, state));
@@ -504,7 +489,7 @@ void LocalVariables::copy_piece_to_tensor(Local& local, const program::PieceLayo
   const std::size_t width = local.tensor.element_size();
   if (!local.tensor.is_contiguous()) {
     torch::Tensor dense = local.tensor.to(torch::kCPU).contiguous();
-    unpack(piece, width, slice, static_cast<std::byte*>(dense.data_ptr()));
+    unpack(piece, width, slice, memory_of(dense));
     local.tensor.copy_(dense);
   } else {
     local.staged = {staging_.take({piece.count}, local.tensor.scalar_type())};

@@ -134,6 +134,7 @@ class LocalVariables {
   };
   struct Local {
     torch::Tensor tensor;
+    DType dtype = DType::kFloat32;
     // Dense and on the host, where the tensor is not: the version that is installed, if all of it
     // comes in; where it is updated on the device, the gradient that made it, if one came.
     torch::Tensor shadow;
@@ -159,8 +160,8 @@ class LocalVariables {
     bool is_in = false;  // the payload went into the variables as it came
   };
 
-  template <typename T>
-  static T& of_step(std::vector<T>& cycle, std::uint64_t step) {
+  template <typename Cycle>
+  static auto& of_step(Cycle& cycle, std::uint64_t step) {
     return cycle[step % cycle.size()];
   }
   Result& result(program::SliceId slice, std::uint64_t step) {
@@ -177,7 +178,7 @@ class LocalVariables {
     return local.shadow.defined() && !local.updated_on_device;
   }
   // Returns the rows that are new, of a variable that gets rows.
-  std::vector<Rows> copy_results(Local& local, std::uint64_t step, std::size_t element_bytes);
+  std::vector<Rows> copy_results(Local& local, std::uint64_t step);
   void update_pieces(Local& local, std::uint64_t step);
   void gather_gradient(Local& local, std::uint64_t step);
   // Variables that follow one rule, by one call for all. Gradients may be on the host.
@@ -209,7 +210,7 @@ class LocalVariables {
   std::vector<std::vector<Result>> results_;  // by slice, then by step, cyclically
   // Variables that wait for the result, in the order of results_.
   std::vector<std::vector<std::uint32_t>> uninstalled_ AD_GUARDED_BY(signal_);
-  std::vector<std::uint32_t> variables_of_;  // how many a slice has, by slice
+  std::vector<std::uint32_t> variable_counts_;  // how many variables a slice has parts of, by slice
   std::vector<std::vector<const program::PieceLayout*>>
       pieces_;  // by slice; of the variables' sources
 };

@@ -10,8 +10,8 @@
 namespace autodist::exec {
 namespace {
 
-constexpr ir::VariableId kWide(0);   // w1: 30 elements, in slices of seven
-constexpr ir::VariableId kSmall(3);  // b2: three elements, one slice
+using testing::kBias;
+using testing::kWide;
 
 // One of two ranks.
 class LocalVariablesTest : public ::testing::Test {
@@ -61,23 +61,23 @@ class LocalVariablesTest : public ::testing::Test {
 
 TEST_F(LocalVariablesTest, AResultWaitsUntilItsVersionIsInstalled) {
   make(program::UpdateAt::kOwner);
-  take(slice(kSmall), 3);
-  EXPECT_FALSE(is_all(kSmall, 3));
-  variables_->install(kSmall, 0);
-  EXPECT_TRUE(is_all(kSmall, 3));
+  take(slice(kBias), 3);
+  EXPECT_FALSE(is_all(kBias, 3));
+  variables_->install(kBias, 0);
+  EXPECT_TRUE(is_all(kBias, 3));
 }
 
 TEST_F(LocalVariablesTest, ParametersThatNobodyReadsAnyMoreGoInAsTheyCome) {
   make(program::UpdateAt::kOwner);
-  take(slice(kSmall), 3, /*goes_in=*/true);
-  EXPECT_TRUE(is_all(kSmall, 3));
-  variables_->install(kSmall, 0);
-  EXPECT_TRUE(is_all(kSmall, 3));
+  take(slice(kBias), 3, /*goes_in=*/true);
+  EXPECT_TRUE(is_all(kBias, 3));
+  variables_->install(kBias, 0);
+  EXPECT_TRUE(is_all(kBias, 3));
 }
 
 TEST_F(LocalVariablesTest, NamesTheSlicesThatAreMissing) {
   make(program::UpdateAt::kOwner);
-  EXPECT_EQ(missing(kSmall), "1 of 1 slices are missing: slice 9 of rank 0 (127.0.0.1)");
+  EXPECT_EQ(missing(kBias), "1 of 1 slices are missing: slice 9 of rank 0 (127.0.0.1)");
   for (std::size_t i = 0; i < 4; ++i) take(slice(kWide, i), 3);
   EXPECT_EQ(missing(kWide), "1 of 5 slices are missing: slice 4 of rank 0 (127.0.0.1)");
   take(slice(kWide, 4), 3);
@@ -87,32 +87,32 @@ TEST_F(LocalVariablesTest, NamesTheSlicesThatAreMissing) {
 
 TEST_F(LocalVariablesTest, ASecondResultOfAStepIsADefect) {
   make(program::UpdateAt::kOwner);
-  take(slice(kSmall), 3);
-  EXPECT_THROW(take(slice(kSmall), 4), InternalError);
+  take(slice(kBias), 3);
+  EXPECT_THROW(take(slice(kBias), 4), InternalError);
 }
 
 TEST_F(LocalVariablesTest, WhereEveryRankUpdatesTheRuleIsAppliedToTheAverage) {
   make(program::UpdateAt::kEveryRank);
-  const torch::Tensor before = variables_->tensor(kSmall).clone();
-  take(slice(kSmall), 2);
-  variables_->install(kSmall, 0);
-  EXPECT_TRUE(variables_->tensor(kSmall).equal(before - 1));
+  const torch::Tensor before = variables_->tensor(kBias).clone();
+  take(slice(kBias), 2);
+  variables_->install(kBias, 0);
+  EXPECT_TRUE(variables_->tensor(kBias).equal(before - 1));
   EXPECT_EQ(variables_->states(kWide).size(), 5U) << "one per piece";
 }
 
 TEST_F(LocalVariablesTest, AWriteOfSomebodyElseIsFoundBeforeItIsLost) {
   make(program::UpdateAt::kOwner);
-  take(slice(kSmall), 3);
-  bindings_.variables[kSmall.value].add_(1);
-  EXPECT_THROW(variables_->install(kSmall, 0), Error);
+  take(slice(kBias), 3);
+  bindings_.variables[kBias.value].add_(1);
+  EXPECT_THROW(variables_->install(kBias, 0), Error);
 }
 
 TEST_F(LocalVariablesTest, ParametersFromTheOwnerOverwriteWhatIsHere) {
   make(program::UpdateAt::kOwner);
   auto keep = std::make_shared<std::vector<double>>(3, 9.0);
   variables_->overwrite(
-      slice(kSmall), {reinterpret_cast<const std::byte*>(keep->data()), 3 * sizeof(double), keep});
-  EXPECT_TRUE(is_all(kSmall, 9));
+      slice(kBias), {reinterpret_cast<const std::byte*>(keep->data()), 3 * sizeof(double), keep});
+  EXPECT_TRUE(is_all(kBias, 9));
 }
 
 }  // namespace

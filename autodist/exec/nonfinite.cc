@@ -2,6 +2,7 @@
 
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/finite.h"
+#include "autodist/exec/tensor_data.h"
 
 namespace autodist::exec {
 
@@ -9,8 +10,7 @@ bool is_finite(const torch::Tensor& tensor) {
   if (tensor.is_sparse()) return is_finite(tensor._values());
   if (!tensor.is_cpu() || !tensor.is_contiguous())
     return torch::isfinite(tensor).all().item<bool>();
-  return all_finite(static_cast<const std::byte*>(tensor.data_ptr()),
-                    dtype_of(tensor.scalar_type()), tensor.numel());
+  return all_finite(memory_of(tensor), dtype_of(tensor.scalar_type()), tensor.numel());
 }
 
 std::string first_nonfinite(Replay& replay, const Batch& rows, std::uint64_t seed, ir::OpId last) {

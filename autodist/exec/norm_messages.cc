@@ -1,19 +1,17 @@
 // The driver's norms: what a rank knows of its slices' sums of squares is told to all, and
 // what waits for a total goes on.
 
-#include <utility>
-
 #include "autodist/base/check.h"
-#include "autodist/capture/torch_types.h"
-#include "autodist/exec/effects.h"
+#include "autodist/exec/slice_driver.h"
 
 namespace autodist::exec {
+
 void SliceDriver::post_sums(Subject subject, std::uint64_t step, Seconds needed,
                             const std::vector<SquaredSums>& sums) {
   const comm::Payload payload = payload_of(sums);
   for (std::size_t i = 1; i < program_.ranks.size(); ++i) {
     const program::Rank to((self_.value + i) % program_.ranks.size());
-    link_.post(to, {subject.kind(), step, subject.id, 0, needed, payload});
+    link_.post(to, subject, step, payload, needed);
   }
 }
 

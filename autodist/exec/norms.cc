@@ -1,12 +1,10 @@
 #include "autodist/exec/norms.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
-#include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/topic.h"
 
 namespace autodist::exec {
@@ -40,10 +38,7 @@ NormPlan::NormPlan(const program::Program& program, const protocol::Job& job)
 }
 
 comm::Payload payload_of(const std::vector<SquaredSums>& sums) {
-  auto keep = std::make_shared<std::vector<SquaredSums>>(sums);
-  const auto* data = reinterpret_cast<const std::byte*>(keep->data());  // NOLINT: two doubles each
-  const std::size_t size = keep->size() * sizeof(SquaredSums);
-  return {data, size, std::move(keep)};
+  return aligned_copy(sums.data(), sums.size() * sizeof(SquaredSums));  // two doubles each
 }
 
 std::vector<SquaredSums> sums_of(const comm::Frame& frame, std::size_t expected) {
@@ -71,10 +66,9 @@ void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
   const MutexLock lock(signal_);
   Entry& entry = entries_[step % 2].at(part.norm.value);
   if (entry.step != step) {
-    const bool complete = std::all_of(entry.present.begin(), entry.present.end(),
-                                      [](bool present) { return present; });
-    AD_CHECK(entry.step == kNoStep || complete) << "norm " << part.norm << " of step " << entry.step
-                                                << " is incomplete when step " << step << " comes";
+    AD_CHECK(entry.step == kNoStep || entry.is_complete())
+        << "norm " << part.norm << " of step " << entry.step << " is incomplete when step " << step
+        << " comes";
     entry.step = step;
     entry.present.assign(entry.parts.size(), false);
   }
@@ -87,15 +81,10 @@ void Norms::put(std::uint64_t step, NormPart part, SquaredSums sums) {
 SquaredSums Norms::total(std::uint64_t step, NormId norm) const {
   const MutexLock lock(signal_);
   const Entry& entry = entries_[step % 2].at(norm.value);
-  const bool complete =
-      std::all_of(entry.present.begin(), entry.present.end(), [](bool present) { return present; });
-  AD_CHECK(entry.step == step && complete)
+  AD_CHECK(entry.step == step && entry.is_complete())
       << "norm " << norm << " of step " << step << " is asked for before all its parts are known";
   SquaredSums total;
-  for (const SquaredSums& part : entry.parts) {
-    total.first += part.first;
-    total.second += part.second;
-  }
+  for (const SquaredSums& part : entry.parts) total += part;
   return total;
 }
 

@@ -4,12 +4,14 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "autodist/comm/transport.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/weighted_sum.h"
 #include "autodist/protocol/job.h"
 
 namespace autodist::exec {
@@ -34,15 +36,6 @@ struct NormPlan {
   std::vector<std::vector<std::optional<NormPart>>> clipped;  // per slice and piece
   std::vector<std::vector<std::optional<NormPart>>> lamb;     // per slice and piece
   std::vector<std::optional<NormPart>> whole;  // per variable, where no slice carries it
-};
-
-struct SquaredSums {
-  double first = 0;   // of the gradient; LAMB: of the parameters
-  double second = 0;  // LAMB: of the update
-
-  friend bool operator==(const SquaredSums& a, const SquaredSums& b) {
-    return a.first == b.first && a.second == b.second;
-  }
 };
 
 // As they travel. The second throws InternalError unless the frame has so many.
@@ -70,6 +63,10 @@ class Norms {
     std::uint64_t step = 0;
     std::vector<SquaredSums> parts;
     std::vector<bool> present;
+
+    [[nodiscard]] bool is_complete() const {
+      return std::find(present.begin(), present.end(), false) == present.end();
+    }
   };
 
   Signal& signal_;

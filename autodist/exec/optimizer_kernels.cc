@@ -69,32 +69,16 @@ void ftrl(const Run<P>& run) {
       run.array(0), run.array(1));
 }
 
-// Calls with a pointer of the parameters' type, for its type alone.
-template <typename Call>
-auto with_type(DType dtype, Call call) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return call(static_cast<double*>(nullptr));
-    case DType::kFloat16:
-      return call(static_cast<Float16*>(nullptr));
-    case DType::kBFloat16:
-      return call(static_cast<BFloat16*>(nullptr));
-    default:
-      AD_CHECK(dtype == DType::kFloat32) << "cannot update " << name_of(dtype);
-      return call(static_cast<float*>(nullptr));
-  }
-}
-
 // LAMB's r + weight_decay w for one element, the same in both phases.
 template <typename T>
 struct LambStep {
   T eps, decay, correction1, correction2;
 
-  LambStep(const ir::UpdateRule& rule, std::int64_t step)
-      : eps(option_of(rule, "eps")),
-        decay(option_of(rule, "weight_decay")),
-        correction1(1 - std::pow(option_of(rule, "beta1"), static_cast<double>(step + 1))),
-        correction2(1 - std::pow(option_of(rule, "beta2"), static_cast<double>(step + 1))) {}
+  explicit LambStep(const UpdateScalars& scalars)
+      : eps(scalars.get("eps")),
+        decay(scalars.get("weight_decay")),
+        correction1(scalars.bias_correction("beta1")),
+        correction2(scalars.bias_correction("beta2")) {}
 
   T operator()(T w, T m, T v) const {
     return m / correction1 / (std::sqrt(v / correction2) + eps) + decay * w;
@@ -109,11 +93,9 @@ void check_fits(const UpdateState& state, std::int64_t elements, DType dtype) {
 }
 
 double initial_value(const ir::UpdateRule& rule, const std::string& name) {
-  if (rule.rule == Rule::kAdagrad) return option_of(rule, "initial_accumulator_value");
-  if (rule.rule == Rule::kFtrl && name == "accumulator") {
-    return option_of(rule, "initial_accumulator_value");
-  }
-  return 0;
+  const bool is_given =
+      rule.rule == Rule::kAdagrad || (rule.rule == Rule::kFtrl && name == "accumulator");
+  return is_given ? option_of(rule, "initial_accumulator_value") : 0;
 }
 
 const UserRules::Entry& user_entry(const ir::UpdateRule& rule, const UserRules* user_rules) {
@@ -152,6 +134,7 @@ std::vector<std::string> state_names(const ir::UpdateRule& rule, const UserRules
       if (option_of(rule, "amsgrad") != 0) return {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
       return {"exp_avg", "exp_avg_sq"};
     case Rule::kNAdam:
+    case Rule::kRAdam:
     case Rule::kLamb:
       return {"exp_avg", "exp_avg_sq"};
     case Rule::kAdagrad:
@@ -190,12 +173,10 @@ UpdateState::UpdateState(const ir::UpdateRule& rule, std::int64_t elements, DTyp
     arrays_.emplace_back(bytes_per_state());
     const double initial = initial_value(rule, name);
     if (initial == 0) continue;
-    if (dtype_ == DType::kFloat64) {
-      std::fill_n(static_cast<double*>(data(arrays_.size() - 1)), elements, initial);
-    } else {
-      std::fill_n(static_cast<float*>(data(arrays_.size() - 1)), elements,
-                  static_cast<float>(initial));
-    }
+    with_element_type(dtype_, [&](auto element) {
+      using T = decltype(element);
+      std::fill_n(elements_at<T>(arrays_.back().data()), elements, narrow<T>(initial));
+    });
   }
 }
 
@@ -216,73 +197,66 @@ const void* UpdateState::data(std::size_t index) const {
 void apply(const UpdateStep& update, const ParameterRun& run, UpdateState& state) {
   check_fits(state, run.elements, run.dtype);
   const ir::UpdateRule& rule = update.rule;
-  const double lr = option_of(rule, "lr") * update.lr_factor;
+  const UpdateScalars scalars = scalars_of(update);
   if (rule.rule == Rule::kUser) {
-    UserUpdate user{run.parameters, run.gradient, run.dtype, {},
-                    run.elements,   update.step,  lr,        &rule.options};
+    UserUpdate user{run.parameters, run.gradient,          run.dtype,  {},
+                    run.elements,   update.updates_before, scalars.lr, &rule.options};
     for (std::size_t i = 0; i < state.names().size(); ++i) user.states.push_back(state.data(i));
     user_entry(rule, update.user_rules).update(user);
     return;
   }
-  with_type(run.dtype, [&](auto* type) {
-    using P = std::remove_pointer_t<decltype(type)>;
-    const Run<P> typed{{rule, lr, update.step},
-                       static_cast<P*>(run.parameters),
-                       static_cast<const P*>(run.gradient),
-                       run.elements,
-                       state};
+  with_element_type(run.dtype, [&](auto element) {
+    using P = decltype(element);
+    const Run<P> typed{scalars, static_cast<P*>(run.parameters),
+                       static_cast<const P*>(run.gradient), run.elements, state};
     if (rule.rule == Rule::kFtrl) return ftrl(typed);
     apply_formula(typed);
   });
 }
 
-LambNorms sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state) {
+SquaredSums sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state) {
   const ir::UpdateRule& rule = update.rule;
   AD_CHECK(rule.rule == Rule::kLamb) << ir::name_of(rule.rule);
   check_fits(state, run.elements, run.dtype);
-  return with_type(run.dtype, [&](auto* type) {
-    using P = std::remove_pointer_t<decltype(type)>;
+  const UpdateScalars scalars = scalars_of(update);
+  return with_element_type(run.dtype, [&](auto element) {
+    using P = decltype(element);
     using T = decltype(widen(P{}));
     const auto* w = static_cast<const P*>(run.parameters);
     const auto* g = static_cast<const P*>(run.gradient);
     T* m = static_cast<T*>(state.data(0));
     T* v = static_cast<T*>(state.data(1));
-    const T beta1(option_of(rule, "beta1"));
-    const T beta2(option_of(rule, "beta2"));
-    const T fresh1(1 - option_of(rule, "beta1"));
-    const T fresh2(1 - option_of(rule, "beta2"));
-    const LambStep<T> moves(rule, update.step);
-    LambNorms norms;
+    const formulas::Moments<T> moments(scalars);
+    const LambStep<T> moves(scalars);
+    SquaredSums norms;
     const std::int64_t elements = run.elements;  // the loop does not write it
     for (std::int64_t i = 0; i < elements; ++i) {
       const T value = widen(w[i]);
-      const T slope = widen(g[i]);
-      m[i] = m[i] * beta1 + fresh1 * slope;
-      v[i] = v[i] * beta2 + fresh2 * slope * slope;
+      moments(static_cast<T>(widen(g[i])), m[i], v[i]);
       const double moved = moves(value, m[i], v[i]);
-      norms.parameters_squared += static_cast<double>(value) * static_cast<double>(value);
-      norms.update_squared += moved * moved;
+      norms.first += static_cast<double>(value) * static_cast<double>(value);
+      norms.second += moved * moved;
     }
     return norms;
   });
 }
 
 void apply_lamb(const UpdateStep& update, const ParameterRun& run, const UpdateState& state,
-                const LambNorms& norms) {
+                const SquaredSums& norms) {
   const ir::UpdateRule& rule = update.rule;
   AD_CHECK(rule.rule == Rule::kLamb) << ir::name_of(rule.rule);
   check_fits(state, run.elements, run.dtype);
-  const bool both = norms.parameters_squared > 0 && norms.update_squared > 0;
-  const double ratio =
-      both ? std::sqrt(norms.parameters_squared) / std::sqrt(norms.update_squared) : 1;
-  with_type(run.dtype, [&](auto* type) {
-    using P = std::remove_pointer_t<decltype(type)>;
+  const bool both = norms.first > 0 && norms.second > 0;
+  const double ratio = both ? std::sqrt(norms.first) / std::sqrt(norms.second) : 1;
+  const UpdateScalars scalars = scalars_of(update);
+  with_element_type(run.dtype, [&](auto element) {
+    using P = decltype(element);
     using T = decltype(widen(P{}));
     auto* __restrict w = static_cast<P*>(run.parameters);
     const T* __restrict m = static_cast<const T*>(state.data(0));
     const T* __restrict v = static_cast<const T*>(state.data(1));
-    const T rate(-option_of(rule, "lr") * update.lr_factor * ratio);
-    const LambStep<T> moves(rule, update.step);
+    const T rate(-scalars.lr * ratio);
+    const LambStep<T> moves(scalars);
     const std::int64_t elements = run.elements;  // the loop does not write it
     for (std::int64_t i = 0; i < elements; ++i) {
       const T value = widen(w[i]);

@@ -7,9 +7,9 @@
 // totals.
 //
 // The formulas (update_formulas.h) and the order of their arithmetic are those of torch.optim 1.13
-// (sgd, adam, adamw, adagrad, adadelta, adamax, nadam, rmsprop), of McMahan et al. 2013, "Ad click
-// prediction: a view from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl), and of
-// You et al. 2020, "Large batch optimization for deep learning", algorithm 2 with phi(z) = z
+// (sgd, adam, adamw, adagrad, adadelta, adamax, nadam, radam, rmsprop), of McMahan et al. 2013, "Ad
+// click prediction: a view from the trenches", algorithm 1, as in TensorFlow's ApplyFtrl (ftrl),
+// and of You et al. 2020, "Large batch optimization for deep learning", algorithm 2 with phi(z) = z
 // (lamb). Products and sums are rounded one by one; libtorch's vector kernels fuse some, hence
 // differences of an ulp.
 //
@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "autodist/base/dtype.h"
+#include "autodist/exec/weighted_sum.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::exec {
@@ -96,11 +97,11 @@ class UpdateState {
   std::vector<std::vector<std::byte>> arrays_;
 };
 
-// One step of a rule. All that it points to is the caller's.
+// One update by a rule. All that it points to is the caller's.
 struct UpdateStep {
   const ir::UpdateRule& rule;
   double lr_factor = 1;                   // multiplies the rule's lr
-  std::int64_t step = 0;                  // updates before this one, so 0 at first
+  std::int64_t updates_before = 0;        // by the rule: 0 at the first
   const UserRules* user_rules = nullptr;  // of a rule of kind kUser
 };
 
@@ -117,27 +118,14 @@ struct ParameterRun {
 // REQUIRES: `state` was made for this rule, dtype and number of elements; the rule is not LAMB.
 void apply(const UpdateStep& update, const ParameterRun& run, UpdateState& state);
 
-// Sums of squares over the elements of one variable; add the slices' in a fixed order, since the
-// last bits depend on it.
-struct LambNorms {
-  double parameters_squared = 0;
-  double update_squared = 0;
-
-  LambNorms& operator+=(const LambNorms& other) {
-    parameters_squared += other.parameters_squared;
-    update_squared += other.update_squared;
-    return *this;
-  }
-};
-
 // LAMB's first phase: advances the moments and returns this slice's part of ||w||² and
 // ||r + weight_decay w||². The parameters stay as they are. REQUIRES: as apply, but LAMB.
-LambNorms sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state);
+SquaredSums sum_lamb_norms(const UpdateStep& update, const ParameterRun& run, UpdateState& state);
 
 // LAMB's second phase, with the sums over the whole variable. The ratio of the norms is 1 where
 // either is zero. The gradient, which the moments in `state` hold, may be null. REQUIRES:
 // sum_lamb_norms of this step came before.
 void apply_lamb(const UpdateStep& update, const ParameterRun& run, const UpdateState& state,
-                const LambNorms& norms);
+                const SquaredSums& norms);
 
 }  // namespace autodist::exec

@@ -3,24 +3,18 @@
 #include <limits>
 
 #include "autodist/capture/torch_types.h"
+#include "autodist/ir/history.h"
 #include "autodist/ir/names.h"
 
 namespace autodist::exec {
-namespace {
-
-const ir::Value& value_of(const ir::Graph& graph, std::size_t index) {
-  return graph.value(graph.outputs[index + 1]);
-}
-
-}  // namespace
 
 std::vector<torch::Tensor> take_outputs(const Replay& replay) {
   const ir::Graph& graph = replay.graph();
   std::vector<torch::Tensor> outputs;
   for (std::size_t i = 1; i < graph.outputs.size(); ++i) {
     const ir::StorageId storage = graph.value(graph.outputs[i]).storage;
-    const bool outlives = replay.writes_again() ||
-                          graph.storages[storage.value].kind != ir::StorageKind::kIntermediate;
+    const bool outlives =
+        replay.writes_again() || ir::exists_before_step(graph.storages[storage.value]);
     outputs.push_back(outlives ? replay.output(i).clone() : replay.output(i));
   }
   return outputs;
@@ -38,11 +32,10 @@ std::vector<std::size_t> numbers_of(const ir::Graph& graph) {
 
 std::vector<torch::Tensor> no_outputs(const ir::Graph& graph) {
   std::vector<torch::Tensor> outputs;
-  for (std::size_t i = 0; i + 1 < graph.outputs.size(); ++i) {
-    const ir::TensorType& type = value_of(graph, i).type;
-    std::vector<std::int64_t> sizes;
-    for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(0));
-    if (ir::is_batched(graph, graph.outputs[i + 1])) sizes.front() = 0;
+  for (std::size_t i = 1; i < graph.outputs.size(); ++i) {
+    const ir::TensorType& type = graph.value(graph.outputs[i]).type;
+    std::vector<std::int64_t> sizes = ir::integers_at(type.sizes, 0);
+    if (ir::is_batched(graph, graph.outputs[i])) sizes.front() = 0;
     const auto dtype = scalar_type_of(type.dtype);
     const bool real = at::isFloatingType(dtype) || at::isComplexType(dtype);
     outputs.push_back(
@@ -58,9 +51,10 @@ void add_outputs(const ir::Graph& graph, const std::vector<torch::Tensor>& more,
     return;
   }
   for (std::size_t i = 0; i < more.size(); ++i) {
-    if (ir::is_batched(graph, graph.outputs[i + 1])) {
+    const ir::ValueId value = graph.outputs[i + 1];
+    if (ir::is_batched(graph, value)) {
       outputs[i] = torch::cat({outputs[i], more[i]});
-    } else if (value_of(graph, i).type.sizes.empty()) {
+    } else if (graph.value(value).type.sizes.empty()) {
       const auto all = static_cast<double>(before + samples);
       outputs[i] = outputs[i].to(torch::kFloat64) * (static_cast<double>(before) / all) +
                    more[i].to(torch::kFloat64) * (static_cast<double>(samples) / all);

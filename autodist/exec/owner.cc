@@ -9,7 +9,7 @@
 #include "autodist/exec/factors.h"
 #include "autodist/exec/rider.h"
 #include "autodist/exec/row_update.h"
-#include "autodist/program/loads.h"
+#include "autodist/exec/wanted_slices.h"
 #include "autodist/program/route.h"
 #include "autodist/program/state.h"
 
@@ -19,20 +19,14 @@ namespace {
 // A payload whose elements can be read in place: decoded, and aligned, for frames of a socket may
 // lie anywhere.
 comm::Payload readable(const program::Slice& slice, std::int64_t elements, comm::Payload payload) {
+  if (payload.size == 0) return payload;
   const program::MessageForm form = contribution_form(slice.exchange);
+  payload = decoded(form.codec, slice.dtype, elements, std::move(payload));
   const bool by_rows = form.layout == program::Layout::kRows;
-  const std::size_t element_bytes = by_rows ? sizeof(std::int64_t) : size_of(slice.dtype);
-  if (payload.size != 0 && encodes(form.codec, slice.dtype)) {
-    const std::size_t size = elements * element_bytes;
-    std::shared_ptr<std::byte> decoded = allocate_aligned(size);
-    decode(form.codec, slice.dtype, elements, payload, decoded.get());
-    return {decoded.get(), size, decoded};
-  }
-  if (reinterpret_cast<std::uintptr_t>(payload.data) % element_bytes == 0)
-    return payload;  // NOLINT
-  std::shared_ptr<std::byte> copy = allocate_aligned(payload.size);
-  std::memcpy(copy.get(), payload.data, payload.size);
-  return {copy.get(), payload.size, copy};
+  const std::size_t alignment = by_rows ? sizeof(std::int64_t) : size_of(slice.dtype);
+  const auto address = reinterpret_cast<std::uintptr_t>(payload.data);  // NOLINT
+  if (address % alignment == 0) return payload;
+  return aligned_copy(payload.data, payload.size);
 }
 
 }  // namespace
@@ -72,10 +66,10 @@ Owner::Owner(const RankContext& rank, const protocol::Job& job,
     waiting.contributions.assign(open_steps(slice.exchange) + 1,
                                  std::vector<Contribution>(owned.from.size()));
     const std::size_t element_bytes = size_of(slice.dtype);
-    const program::Layout layout = contribution_form(slice.exchange).layout;
-    if (layout == program::Layout::kRows || !keeps_whole_copies(slice.exchange))
+    if (!sums_all_elements(slice.exchange) || !keeps_whole_copies(slice.exchange)) {
       owned.block = block_of(program_, slice);
-    if (layout == program::Layout::kMatrices) {
+    }
+    if (sums_products(slice.exchange)) {
       owned.matrix = program::matrix_of(shape_of(*program_.graph, owned.pieces.front().variable));
     }
     owned.buffers = std::make_unique<BufferPool>(owned.elements * element_bytes);
@@ -224,11 +218,10 @@ std::vector<SquaredSums> Owner::measure(program::SliceId id, std::uint64_t step)
     if (!part) continue;
     const program::PieceLayout& piece = slice.pieces[i];
     const std::size_t offset = piece.slice_begin * size_of(dtype);
-    const LambNorms norms = sum_lamb_norms(
+    sums[i] = sum_lamb_norms(
         {slice.rules[i], 1, scaler_.updates_before(step)},
         {slice.master->data() + offset, slice.averaged->data() + offset, piece.count, dtype},
         slice.states[i]);
-    sums[i] = {norms.parameters_squared, norms.update_squared};
   }
   return sums;
 }
@@ -277,7 +270,7 @@ void Owner::average(Owned& slice, std::uint64_t step) {
     factors.push_back({contributions[i].payload, weights[i]});
   }
   const program::Slice& plan = in_program(slice);
-  if (contribution_form(plan.exchange).layout == program::Layout::kMatrices) {
+  if (sums_products(plan.exchange)) {
     multiply_factors(factors, slice.matrix, plan.dtype, slice.averaged->data());
   } else {
     weighted_sum(terms, plan.dtype, slice.elements, slice.averaged->data());
@@ -363,35 +356,34 @@ void Owner::encode_average(Owned& slice) {
   decode(codec, plan.dtype, slice.elements, slice.encoded, average);
 }
 
+Owner::PieceGradient Owner::gradient_of(const Owned& slice, std::size_t piece) const {
+  if (by_rows(slice)) {
+    return {const_cast<std::byte*>(slice.row_sum.values),  // NOLINT: this slice alone holds them
+            static_cast<std::int64_t>(slice.row_sum.numbers.size()) * slice.block.width};
+  }
+  const program::PieceLayout& layout = slice.pieces[piece];
+  const std::size_t offset = layout.slice_begin * size_of(in_program(slice).dtype);
+  return {slice.averaged->data() + offset, layout.count};
+}
+
 std::vector<SquaredSums> Owner::clip_sums(const Owned& slice) const {
-  const DType dtype = in_program(slice).dtype;
-  const auto& clipped = plan_.clipped[slice.id.value];
   std::vector<SquaredSums> sums(slice.pieces.size());
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
-    if (!clipped[i]) continue;
-    if (by_rows(slice)) {
-      sums[i].first = sum_of_squares(slice.row_values(), dtype, slice.row_elements());
-      continue;
-    }
-    const program::PieceLayout& piece = slice.pieces[i];
-    sums[i].first = sum_of_squares(slice.averaged->data() + piece.slice_begin * size_of(dtype),
-                                   dtype, piece.count);
+    if (!plan_.clipped[slice.id.value][i]) continue;
+    const auto [data, count] = gradient_of(slice, i);
+    sums[i].first = sum_of_squares(data, in_program(slice).dtype, count);
   }
   return sums;
 }
 
 void Owner::clip(Owned& slice, std::uint64_t step) {
-  const DType dtype = in_program(slice).dtype;
   for (std::size_t i = 0; i < slice.pieces.size(); ++i) {
     const auto& part = plan_.clipped[slice.id.value][i];
     if (!part) continue;
-    const program::PieceLayout& piece = slice.pieces[i];
     const double factor = clip_factor(program_.graph->clips[part->norm.value].max_norm,
                                       norms_.total(step, part->norm).first);
-    std::byte* gradient = by_rows(slice)
-                              ? slice.row_values()
-                              : slice.averaged->data() + piece.slice_begin * size_of(dtype);
-    scale(factor, dtype, by_rows(slice) ? slice.row_elements() : piece.count, gradient);
+    const auto [data, count] = gradient_of(slice, i);
+    scale(factor, in_program(slice).dtype, count, data);
   }
 }
 
@@ -411,8 +403,7 @@ void Owner::apply_rule(Owned& slice, std::uint64_t step, std::int64_t updates_be
     const ParameterRun run{slice.master->data() + offset, slice.averaged->data() + offset,
                            piece.count, dtype};
     if (const auto& part = plan_.lamb[slice.id.value][i]) {
-      const SquaredSums total = norms_.total(step, part->norm);
-      apply_lamb(update, run, slice.states[i], {total.first, total.second});
+      apply_lamb(update, run, slice.states[i], norms_.total(step, part->norm));
     } else {
       apply(update, run, slice.states[i]);
     }
@@ -507,8 +498,7 @@ void Owner::reload(ir::VariableId variable, const std::byte* values) {
   for (Owned& slice : owned_) {
     for (const program::PieceLayout& piece : slice.pieces) {
       if (piece.variable != variable || !slice.master) continue;
-      const bool asked = !keeps_whole_copies(in_program(slice).exchange);
-      if (asked && !updates_on_arrival(slice) && !slice.before_reload.keep) {
+      if (fetched_in_step(in_program(slice)) && !slice.before_reload.keep) {
         slice.before_reload = lent(slice, slice.master);
       }
       make_master_writable(slice);

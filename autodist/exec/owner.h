@@ -152,16 +152,9 @@ class Owner {
     // Where every rank updates: what goes out in its place, and what that has lost so far.
     comm::Payload encoded;
     std::shared_ptr<std::byte> residual;
-    program::MatrixShape matrix;  // of a slice that travels as factors
-    RowBlock block;               // of a slice that travels by rows
-    Rows row_sum;                 // of a slice by rows, in the place of `averaged`
-    // Of row_sum, which this slice alone holds.
-    [[nodiscard]] std::byte* row_values() const {
-      return const_cast<std::byte*>(row_sum.values);  // NOLINT
-    }
-    [[nodiscard]] std::int64_t row_elements() const {
-      return static_cast<std::int64_t>(row_sum.numbers.size()) * block.width;
-    }
+    program::MatrixShape matrix;      // of a slice that travels as factors
+    RowBlock block;                   // of a slice that travels by rows
+    Rows row_sum;                     // of a slice by rows, in the place of `averaged`
     std::int64_t samples = 0;         // of the step being combined
     std::string rider;                // of the step being combined, for whoever gets the result
     std::int64_t updates = 0;         // so far, of an asynchronous slice
@@ -179,6 +172,13 @@ class Owner {
   // Where the average of a slice comes from and goes back to. One that is never sent needs no
   // buffer of its own: slices share them, and the cache keeps what the update reads next.
   [[nodiscard]] BufferPool& averages(Owned& slice);
+  // Of a slice's averaged gradient the elements of one piece; by rows, of which a slice has one
+  // piece, those of the rows that it sums.
+  struct PieceGradient {
+    std::byte* data;
+    std::int64_t count;
+  };
+  [[nodiscard]] PieceGradient gradient_of(const Owned& slice, std::size_t piece) const;
   void clip(Owned& slice, std::uint64_t step);
   [[nodiscard]] std::vector<SquaredSums> clip_sums(const Owned& slice) const;
   [[nodiscard]] CombinedSlice apply_one(Owned& slice, std::uint64_t step, program::Rank from);
@@ -194,7 +194,7 @@ class Owner {
     return program::updates_on_arrival(in_program(slice).exchange);
   }
   [[nodiscard]] bool by_rows(const Owned& slice) const {
-    return contribution_form(in_program(slice).exchange).layout == program::Layout::kRows;
+    return !sums_all_elements(in_program(slice).exchange);
   }
   static comm::Payload lent(const Owned& slice, const std::shared_ptr<Buffer>& buffer);
   void make_master_writable(Owned& slice);

@@ -2,11 +2,11 @@
 
 #include <vector>
 
+#include "autodist/exec/tensor_data.h"
+#include "autodist/program/host_memory.h"
+
 namespace autodist::exec {
 namespace {
-
-// Of gradients on their way, and of the host's copies of what is trained on a device.
-constexpr Bytes kPinnedMemory{4LL << 30};
 
 // Of all variables, dense and row-major.
 class Values {
@@ -14,7 +14,7 @@ class Values {
   Values(const program::Program& program, const LocalVariables& variables) {
     for (std::size_t i = 0; i < program.variables.size(); ++i) {
       dense_.push_back(variables.dense(ir::VariableId(i)));
-      bytes_.push_back(static_cast<const std::byte*>(dense_.back().data_ptr()));
+      bytes_.push_back(memory_of(dense_.back()));
     }
   }
   [[nodiscard]] const std::vector<const std::byte*>& bytes() const { return bytes_; }
@@ -27,7 +27,7 @@ class Values {
 }  // namespace
 
 RankSlices::RankSlices(const RankContext& rank, const capture::Bindings& bindings)
-    : staging(device_of(*rank.program.graph, bindings), kPinnedMemory),
+    : staging(device_of(*rank.program.graph, bindings), program::kMostPinnedMemory),
       job(rank.program),
       plan(rank.program, job),
       norms(job.norms.parts, rank.signal),

@@ -3,9 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
-#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -43,12 +41,6 @@ ReplayPart whole(const ir::Graph& graph) {
     if (graph.variables[i].gradient) part.variables.emplace_back(i);
   }
   return part;
-}
-
-std::vector<std::int64_t> sizes_at(const ir::TensorType& type, std::int64_t samples) {
-  std::vector<std::int64_t> sizes;
-  for (const ir::Affine& size : type.sizes) sizes.push_back(size.at(samples));
-  return sizes;
 }
 
 // A tensor over the memory of `tensor`, which it does not keep alive.
@@ -108,19 +100,15 @@ void Replay::find_undone() {
 
 void Replay::plan_slots(const ReplayPart& part) {
   const auto slot_of = [&](ir::ValueId value) { return graph_->value(value).slot.value; };
-  const auto keep = [&](ir::ValueId value, const torch::Tensor& tensor) {
-    slots_[slot_of(value)] = tensor;
-    holders_at_begin_[slot_of(value)] = kForEver;
+  const auto keep = [&](const auto& named, const std::vector<torch::Tensor>& tensors) {
+    for (std::size_t i = 0; i < named.size(); ++i) {
+      slots_[slot_of(named[i].value)] = tensors[i];
+      holders_at_begin_[slot_of(named[i].value)] = kForEver;
+    }
   };
-  for (std::size_t i = 0; i < graph_->variables.size(); ++i) {
-    keep(graph_->variables[i].value, bindings_.variables[i]);
-  }
-  for (std::size_t i = 0; i < graph_->buffers.size(); ++i) {
-    keep(graph_->buffers[i].value, bindings_.buffers[i]);
-  }
-  for (std::size_t i = 0; i < graph_->constants.size(); ++i) {
-    keep(graph_->constants[i].value, bindings_.constants[i]);
-  }
+  keep(graph_->variables, bindings_.variables);
+  keep(graph_->buffers, bindings_.buffers);
+  keep(graph_->constants, bindings_.constants);
 
   constexpr std::size_t kUnused = ~std::size_t{0};
   std::vector<std::size_t> last_use(graph_->slot_count, kUnused);
@@ -156,7 +144,7 @@ std::int64_t Replay::samples_of(const Batch& batch) const {
 
 bool Replay::fits(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const {
   const ir::TensorType& type = graph_->value(graph_->inputs[index].value).type;
-  return tensor.sizes() == torch::IntArrayRef(sizes_at(type, samples)) &&
+  return tensor.sizes() == torch::IntArrayRef(ir::integers_at(type.sizes, samples)) &&
          dtype_of(tensor.scalar_type()) == type.dtype;
 }
 
@@ -178,17 +166,15 @@ void Replay::check_input(std::size_t index, const torch::Tensor& tensor,
   fail(ErrorCode::kUsage,
        "step: input '{}' is {} in the batch, graph '{}' expects {} [{}]. Give it that, or capture "
        "with an example like this batch.",
-       input.name, describe(tensor), graph_->name, name_of(type.dtype),
-       fmt::join(sizes_at(type, samples), ", "));
+       input.name, autodist::describe(tensor), graph_->name, name_of(type.dtype),
+       fmt::join(ir::integers_at(type.sizes, samples), ", "));
 }
 
 // Views of the input were recorded with the strides of the example; other ones are copied.
 torch::Tensor Replay::as_recorded(std::size_t index, const torch::Tensor& tensor) const {
   const torch::Tensor here = tensor.detach().to(place_.device);
-  std::vector<std::int64_t> strides;
-  for (const ir::Affine& stride : graph_->value(graph_->inputs[index].value).type.strides) {
-    strides.push_back(stride.at(prepared_for_));
-  }
+  const ir::TensorType& type = graph_->value(graph_->inputs[index].value).type;
+  const std::vector<std::int64_t> strides = ir::integers_at(type.strides, prepared_for_);
   if (here.strides() == torch::IntArrayRef(strides)) return here;
   return torch::empty_strided(here.sizes(), strides, here.options()).copy_(here);
 }
@@ -264,10 +250,10 @@ void Replay::record(const std::vector<ir::OpId>& ops) {
   try {
     for (const ir::OpId op : ops) run(current = op);
     if (const auto of_host = note_made(ops, recorded)) {
-      unrecorded_ = cannot_record(*of_host, "its result lies on the host");
+      unrecorded_ = fmt::format("{}: its result lies on the host", describe(*of_host));
     }
   } catch (const c10::Error& error) {
-    unrecorded_ = cannot_record(current, capture::first_line(error));
+    unrecorded_ = fmt::format("{}: {}", describe(current), capture::first_line(error));
   }
   if (unrecorded_.empty()) {
     recorded.recording = recordings_.recorder->end();
@@ -284,9 +270,9 @@ void Replay::record(const std::vector<ir::OpId>& ops) {
   for (const ir::OpId op : ops) run(op);
 }
 
-std::string Replay::cannot_record(ir::OpId id, const std::string& why) const {
+std::string Replay::describe(ir::OpId id) const {
   const ir::Op& op = graph_->op(id);
-  return fmt::format("op {} ({} in '{}'): {}", id, op.name, graph_->scopes[op.scope.value], why);
+  return fmt::format("op {} ({} in '{}')", id, op.name, graph_->scopes[op.scope.value]);
 }
 
 std::optional<ir::OpId> Replay::note_made(const std::vector<ir::OpId>& ops, Recorded& recorded) {
@@ -310,27 +296,25 @@ void Replay::abandon() {
   end();
 }
 
-torch::Tensor Replay::take_gradient(ir::VariableId variable) {
-  const auto& gradient = graph_->variable(variable).gradient;
-  AD_CHECK(gradient) << graph_->variable(variable).name << " has no gradient";
-  const ir::Value& value = graph_->value(*gradient);
+// A later step may write memory that outlives this one while the value is still on its way.
+torch::Tensor Replay::take(ir::ValueId id) {
+  const ir::Value& value = graph_->value(id);
   torch::Tensor tensor = slots_[value.slot.value];
-  AD_CHECK(tensor.defined()) << graph_->variable(variable).name << " has no gradient yet";
   drop(value.slot.value);
-  // A later step may write memory that outlives this one while the gradient is still on its way.
-  const bool outlives =
-      graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
+  const bool outlives = ir::exists_before_step(graph_->storages[value.storage.value]);
   return outlives ? tensor.clone() : tensor;
 }
 
-torch::Tensor Replay::take_sent(ir::ValueId id) {
-  const ir::Value& value = graph_->value(id);
-  torch::Tensor tensor = slots_[value.slot.value];
-  AD_CHECK(tensor.defined()) << "value " << id << " is not there to be sent";
-  drop(value.slot.value);
-  const bool outlives =
-      graph_->storages[value.storage.value].kind != ir::StorageKind::kIntermediate;
-  return outlives ? tensor.clone() : tensor;
+torch::Tensor Replay::take_gradient(ir::VariableId id) {
+  const ir::Variable& variable = graph_->variable(id);
+  AD_CHECK(variable.gradient) << variable.name << " has no gradient";
+  AD_CHECK(tensor(*variable.gradient).defined()) << variable.name << " has no gradient yet";
+  return take(*variable.gradient);
+}
+
+torch::Tensor Replay::take_sent(ir::ValueId value) {
+  AD_CHECK(tensor(value).defined()) << "value " << value << " is not there to be sent";
+  return take(value);
 }
 
 const torch::Tensor& Replay::output(std::size_t index) const {

@@ -106,6 +106,8 @@ class Replay {
   [[nodiscard]] std::int64_t samples_of(const Batch& batch) const;
 
   [[nodiscard]] const ir::Graph& graph() const { return *graph_; }
+  // For messages: "op 3 (aten::mm in 'encoder')".
+  [[nodiscard]] std::string describe(ir::OpId op) const;
 
  private:
   struct Step {
@@ -131,6 +133,7 @@ class Replay {
   };
 
   void plan_slots(const ReplayPart& part);
+  torch::Tensor take(ir::ValueId value);
   void begin_recordings(bool op_by_op);
   void launch(const Recorded& recorded, const std::vector<ir::OpId>& ops);
   void record(const std::vector<ir::OpId>& ops);
@@ -138,7 +141,6 @@ class Replay {
   // none.
   [[nodiscard]] std::optional<ir::OpId> note_made(const std::vector<ir::OpId>& ops,
                                                   Recorded& recorded);
-  [[nodiscard]] std::string cannot_record(ir::OpId op, const std::string& why) const;
   void find_undone();
   void drop(std::uint32_t slot) {
     if (--holders_[slot] == 0) slots_[slot].reset();

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/sort_unique.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/program/loads.h"
 
@@ -21,16 +20,8 @@ std::vector<std::int64_t> each_once(const std::vector<torch::Tensor>& tensors) {
     const auto* begin = flat.data_ptr<std::int64_t>();
     numbers.insert(numbers.end(), begin, begin + flat.numel());
   }
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+  sort_unique(numbers);
   return numbers;
-}
-
-comm::Payload payload_of(const std::vector<std::int64_t>& numbers) {
-  const std::size_t size = numbers.size() * sizeof(std::int64_t);
-  std::shared_ptr<std::byte> bytes = allocate_aligned(size);
-  std::memcpy(bytes.get(), numbers.data(), size);
-  return {bytes.get(), size, bytes};
 }
 
 }  // namespace
@@ -70,7 +61,7 @@ std::vector<RowFetcher::Wanted> RowFetcher::want(ir::VariableId variable,
     if (begin == end) continue;
     std::vector<std::int64_t> in_slice;
     for (auto row = begin; row != end; ++row) in_slice.push_back(*row - block.first);
-    wanted.push_back({id, payload_of(in_slice)});
+    wanted.push_back({id, aligned_copy(in_slice.data(), in_slice.size() * sizeof(std::int64_t))});
     const MutexLock lock(signal_);
     asked_[id.value] = {step, std::move(in_slice), false, {}};
   }
@@ -110,7 +101,7 @@ RowFetcher::Answers RowFetcher::take_answers(ir::VariableId variable) {
 }
 
 bool RowFetcher::is_whole(ir::VariableId variable) const {
-  return contribution_form(program_.exchange(variable)).layout == program::Layout::kElements;
+  return sums_all_elements(program_.exchange(variable));
 }
 
 std::string RowFetcher::missing_rows(ir::VariableId variable) const {

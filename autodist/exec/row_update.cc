@@ -4,23 +4,21 @@
 #include <cstring>
 
 #include "autodist/exec/half_float.h"
+#include "autodist/exec/update_formulas.h"
 
 namespace autodist::exec {
 namespace {
 
 // torch.optim.SparseAdam: unlike Adam it adds eps before the second moment's bias is corrected.
 template <typename P>
-void sparse_adam(const ir::UpdateRule& rule, double lr, std::int64_t step, std::int64_t elements,
-                 P* parameters, const P* gradient, UpdateState& state) {
+void sparse_adam(const UpdateScalars& run, std::int64_t elements, P* parameters, const P* gradient,
+                 UpdateState& state) {
   using T = decltype(widen(P{}));
-  const double beta1 = rule.options.at("beta1");
-  const double beta2 = rule.options.at("beta2");
-  const double correction1 = 1 - std::pow(beta1, static_cast<double>(step + 1));
-  const double correction2 = 1 - std::pow(beta2, static_cast<double>(step + 1));
-  const auto step_size = static_cast<T>(lr * std::sqrt(correction2) / correction1);
-  const auto eps = static_cast<T>(rule.options.at("eps"));
-  const auto rest1 = static_cast<T>(1 - beta1);
-  const auto rest2 = static_cast<T>(1 - beta2);
+  const auto step_size = static_cast<T>(run.lr * std::sqrt(run.bias_correction("beta2")) /
+                                        run.bias_correction("beta1"));
+  const auto eps = static_cast<T>(run.get("eps"));
+  const auto rest1 = static_cast<T>(1 - run.get("beta1"));
+  const auto rest2 = static_cast<T>(1 - run.get("beta2"));
   auto* mean = static_cast<T*>(state.data(0));
   auto* square = static_cast<T*>(state.data(1));
   for (std::int64_t i = 0; i < elements; ++i) {
@@ -30,10 +28,6 @@ void sparse_adam(const ir::UpdateRule& rule, double lr, std::int64_t step, std::
     const T value = widen(parameters[i]) - step_size * (mean[i] / (std::sqrt(square[i]) + eps));
     parameters[i] = narrow<P>(value);
   }
-}
-
-RowBlock state_block(const RowBlock& block, const UpdateState& state) {
-  return {block.first, block.rows, block.width, state.dtype()};
 }
 
 }  // namespace
@@ -47,7 +41,7 @@ void apply_rows(const UpdateStep& update, const RowBlock& block, const Rows& gra
   if (elements == 0) return;
   Rows rows = rows_of(block, gradient.numbers, parameters);
   UpdateState rows_state(rule, elements, block.dtype);
-  const RowBlock states = state_block(block, state);
+  const RowBlock states{block.first, block.rows, block.width, state.dtype()};
   for (std::size_t i = 0; i < state.names().size(); ++i) {
     const Rows of_state =
         rows_of(states, gradient.numbers, static_cast<const std::byte*>(state.data(i)));
@@ -57,9 +51,8 @@ void apply_rows(const UpdateStep& update, const RowBlock& block, const Rows& gra
   if (rule.rule == ir::Rule::kAdam) {
     with_element_type(block.dtype, [&](auto element) {
       using P = decltype(element);
-      sparse_adam(rule, rule.options.at("lr") * update.lr_factor, update.step, elements,
-                  reinterpret_cast<P*>(updated),                             // NOLINT
-                  reinterpret_cast<const P*>(gradient.values), rows_state);  // NOLINT
+      sparse_adam(scalars_of(update), elements, elements_at<P>(updated),
+                  elements_at<P>(gradient.values), rows_state);
     });
   } else {
     apply(update, {updated, gradient.values, elements, block.dtype}, rows_state);

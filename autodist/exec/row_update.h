@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/sparse_rows.h"

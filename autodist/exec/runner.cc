@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -18,8 +17,8 @@
 #include "autodist/exec/side_streams.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
+#include "autodist/ir/optimizer.h"
 #include "autodist/ir/own_ops.h"
-#include "autodist/ir/rule_check.h"
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
@@ -55,6 +54,14 @@ Bytes bytes_of(const capture::Bindings& bindings) {
   return bytes;
 }
 
+std::vector<ir::VariableId> trained_in(const ir::Graph& graph) {
+  std::vector<ir::VariableId> trained;
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    if (graph.variables[i].gradient) trained.emplace_back(i);
+  }
+  return trained;
+}
+
 }  // namespace
 
 class Runner::Impl {
@@ -70,18 +77,19 @@ class Runner::Impl {
         clock_(*connections.clock),
         step_(options_.first_step),
         needs_all_(!program_->lag() || program_->is_placed()),
+        trained_(trained_in(*program_->graph)),
         engine_(*program_, rank, bindings, connections, options_, trace_, start),
         device_(engine_.slices().staging.device()),
         model_bytes_(bytes_of(bindings)),
-        stream_(*program_, rank, options_, clock_, engine_, trace_),
-        streams_(*program_, rank, options_.first_step, engine_) {
+        stream_(engine_, clock_),
+        streams_(engine_) {
     note_initial_values();
     if (program_->ranks[rank.value].replica) {
       own_shape_.emplace(program_, rank, std::move(bindings), device_);
     }
   }
 
-  StepResult step(const Batch& rows, ShapedStep* shape, bool last = true) {
+  StepResult step(const Batch& rows, ShapedStep* shape, bool last) {
     AD_CHECK(!program_->is_placed()) << "a step of a stage takes micro-batches";
     return guarded([&] { return run_step(rows, shape == nullptr ? *own_shape_ : *shape, last); });
   }
@@ -103,7 +111,7 @@ class Runner::Impl {
   }
 
   void settle(ir::VariableId variable) {
-    if (!own_shape_ || needs_all_ || !is_trained(variable)) return;
+    if (!own_shape_ || needs_all_ || !program_->graph->variable(variable).gradient) return;
     TensorWatch& watch = engine_.slices().variables.watch();
     if (watch.is_noted(variable)) return;
     await_settled(variable);
@@ -116,8 +124,9 @@ class Runner::Impl {
     synchronize();
     if (!own_shape_) return;
     TensorWatch& watch = engine_.slices().variables.watch();
-    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      if (is_trained(ir::VariableId(i))) watch.note(ir::VariableId(i));
+    for (const ir::VariableId id : trained_) {
+      // What has been written into one that was noted before is for the next step to find.
+      if (!watch.is_noted(id)) watch.note(id);
     }
     asks_all_ = needs_all_;
   }
@@ -144,8 +153,7 @@ class Runner::Impl {
   }
 
   [[nodiscard]] bool meets_to_synchronize() const {
-    return own_shape_ && pulled_ != step_ && program_->ranks.size() > 1 &&
-           (!program_->lag() || program_->is_placed());
+    return own_shape_ && pulled_ != step_ && program_->ranks.size() > 1 && needs_all_;
   }
 
   void synchronize() {
@@ -162,10 +170,8 @@ class Runner::Impl {
 
   [[nodiscard]] bool has_changes() {
     const TensorWatch& watch = engine_.slices().variables.watch();
-    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      if (is_trained(ir::VariableId(i)) && watch.is_changed(ir::VariableId(i))) return true;
-    }
-    return false;
+    return std::any_of(trained_.begin(), trained_.end(),
+                       [&](ir::VariableId id) { return watch.is_changed(id); });
   }
 
   RankState hand_over(const program::Transition& transition) {
@@ -246,7 +252,6 @@ class Runner::Impl {
   WatchedValues& watched() { return stream_.watched(); }
 
   Engine& engine() { return engine_; }
-  TraceRecorder& trace() { return trace_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
 
  private:
@@ -279,13 +284,13 @@ class Runner::Impl {
   }
 
   void note_initial_values() {
+    if (options_.initial_values.empty()) return;
     TensorWatch& watch = engine_.slices().variables.watch();
-    for (std::size_t i = 0; i < options_.initial_values.size(); ++i) {
-      if (is_trained(ir::VariableId(i))) {
-        watch.note(ir::VariableId(i), options_.initial_values[i]);
-      }
-    }
-    asks_all_ = needs_all_ && !options_.initial_values.empty();
+    for (const ir::VariableId id : trained_) watch.note(id, options_.initial_values.at(id.value));
+    // Every rank has begun with these values, and the first step takes what was written since: no
+    // owner has newer ones to pull over that.
+    pulled_ = pulled_rows_ = step_;
+    asks_all_ = needs_all_;
   }
 
   // State is made for the declared options. An accumulator that the new options do not use rests as
@@ -308,9 +313,7 @@ class Runner::Impl {
   std::set<ir::VariableId> take_changes() {
     LocalVariables& variables = engine_.slices().variables;
     std::map<ir::VariableId, std::uint64_t> changes;
-    for (std::size_t i = 0; i < program_->variables.size(); ++i) {
-      const ir::VariableId id(i);
-      if (!is_trained(id)) continue;
+    for (const ir::VariableId id : trained_) {
       const std::string& name = program_->graph->variable(id).name;
       if (variables.watch().is_noted(id)) {
         if (const auto digest = variables.watch().take_change(id, name)) changes[id] = *digest;
@@ -329,10 +332,6 @@ class Runner::Impl {
     // every contribution goes to the new values.
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
     return changed;
-  }
-
-  [[nodiscard]] bool is_trained(ir::VariableId variable) const {
-    return program_->graph->variable(variable).gradient.has_value();
   }
 
   template <typename Run>
@@ -361,15 +360,17 @@ class Runner::Impl {
   }
 
   [[noreturn]] void refuse(const c10::OutOfMemoryError& error) {
-    throw Error(ErrorCode::kInfeasible,
-                capture::no_memory(
-                    who(), stream_.place(), error,
-                    {{"Parameters, buffers and constants", model_bytes_},
-                     {"states of the optimizer", engine_.slices().variables.device_state_bytes()}},
-                    "Take smaller batches, more micro-batches, or place the model in stages."));
+    throw capture::DeviceRefusal(
+        ErrorCode::kInfeasible,
+        capture::no_memory(
+            who(), stream_.place(), error,
+            {{"Parameters, buffers and constants", model_bytes_},
+             {"states of the optimizer", engine_.slices().variables.device_state_bytes()}},
+            "Take smaller batches, more micro-batches, or place the model in stages."));
   }
   [[noreturn]] void refuse(const c10::NotImplementedError& error) const {
-    throw Error(ErrorCode::kUsage, capture::no_kernel(who(), stream_.place(), error));
+    throw capture::DeviceRefusal(ErrorCode::kUsage,
+                                 capture::no_kernel(who(), stream_.place(), error));
   }
 
   void begin_step() {
@@ -455,10 +456,13 @@ class Runner::Impl {
   std::int64_t samples_before_ = 0;  // of its micro-batches so far
   bool came_to_finish_ = false;
   std::optional<bool> all_finished_;
-  std::optional<std::uint64_t> pulled_;       // the step at which this rank last pulled
-  std::optional<std::uint64_t> pulled_rows_;  // the step at which it last pulled fetched rows
+  // The steps as of which this rank's copies were last made the newest: of all variables, and of
+  // those that are asked for.
+  std::optional<std::uint64_t> pulled_;
+  std::optional<std::uint64_t> pulled_rows_;
   // Whether all computing ranks must take part where one variable is to be the newest.
   const bool needs_all_;
+  const std::vector<ir::VariableId> trained_;
   bool asks_all_ = false;   // and the next step compares what they have changed
   bool under_way_ = false;  // step_ has begun
   Engine engine_;
@@ -478,24 +482,21 @@ Runner::Runner(std::shared_ptr<const program::Program> program, program::Rank ra
     impl_ = std::make_unique<Impl>(std::move(program), rank, std::move(bindings), connections,
                                    std::move(options), start);
   } catch (const c10::OutOfMemoryError& error) {
-    fail(ErrorCode::kInfeasible,
-         "run: the device of rank {} has no memory for the states of the optimizer: {} Take an "
-         "optimizer with fewer, or place the model in stages.",
-         rank, capture::first_line(error));
+    throw capture::DeviceRefusal(
+        ErrorCode::kInfeasible,
+        fmt::format("run: the device of rank {} has no memory for the states of the optimizer: {} "
+                    "Take an optimizer with fewer, or place the model in stages.",
+                    rank, capture::first_line(error)));
   }
 }
 
 Runner::~Runner() = default;
 
-StepResult Runner::step(const Batch& own_rows) { return impl_->step(own_rows, nullptr); }
-StepResult Runner::step(const Batch& own_rows, ShapedStep& shape) {
-  return impl_->step(own_rows, &shape);
+StepResult Runner::step(const Batch& own_rows, ShapedStep* shape) {
+  return impl_->step(own_rows, shape, /*last=*/true);
 }
-StepResult Runner::accumulate(const Batch& own_rows) {
-  return impl_->step(own_rows, nullptr, /*last=*/false);
-}
-StepResult Runner::accumulate(const Batch& own_rows, ShapedStep& shape) {
-  return impl_->step(own_rows, &shape, /*last=*/false);
+StepResult Runner::accumulate(const Batch& own_rows, ShapedStep* shape) {
+  return impl_->step(own_rows, shape, /*last=*/false);
 }
 StepResult Runner::step_of_stage(const std::vector<Batch>& micro_batches) {
   return impl_->step_of_stage(micro_batches);
@@ -519,6 +520,9 @@ ir::LossScale Runner::loss_scale() {
 void Runner::reload(const std::vector<ir::VariableId>& variables) {
   impl_->settle();
   impl_->engine().driver().reload(variables, impl_->steps_done());
+}
+void Runner::add_to_next_sums(std::vector<double> numbers) {
+  impl_->engine().news().add_to_next_sums(std::move(numbers));
 }
 void Runner::tell(const std::string& note) {
   AD_CHECK(impl_->steps_done() > 0) << "no step to tell of";
@@ -570,7 +574,7 @@ std::string Runner::outcome(const std::string& of_chief) {
   return impl_->engine().small_collectives().outcome(impl_->steps_done(), of_chief);
 }
 
-program::Trace Runner::take_trace() { return impl_->trace().take(); }
+program::Trace Runner::take_trace() { return impl_->engine().rank().trace.take(); }
 program::Trace Runner::gather_trace() { return impl_->gather_trace(); }
 comm::ExchangeCounters Runner::counters() const { return impl_->engine().link().counters(); }
 

@@ -106,20 +106,17 @@ class Runner {
   Runner& operator=(const Runner&) = delete;
 
   // One step on this rank's rows of the batch, unless it goes another way than the graph
-  // (StepResult::other_way); nobody else notices. With zero rows (or an empty Batch) it computes
+  // (StepResult::other_way); nobody else notices. `shape`: for a batch that the job's own program
+  // does not accept; the other ranks need not know. With zero rows (or an empty Batch) it computes
   // nothing and contributes nothing, but takes part. Variables may be of any version afterwards.
   // Throws Error(kPeersLost) naming the culprit, Error(kTimeout) naming variable, slices and
   // owners, Error(kUsage) for a batch that does not fit and, where the Program does not scale the
   // loss, for a loss or gradient that is not finite (naming op, variable, rank and step), or what a
   // kernel throws.
-  StepResult step(const Batch& own_rows);
-  // A step with the code of `shape`, for a batch that the job's own program does not accept. The
-  // other ranks need not know.
-  StepResult step(const Batch& own_rows, ShapedStep& shape);
+  StepResult step(const Batch& own_rows, ShapedStep* shape = nullptr);
   // A step in several micro-batches, whose gradients are added up, weighted by samples: all but the
   // last through one of these, none without rows. What they return is theirs alone.
-  StepResult accumulate(const Batch& own_rows);
-  StepResult accumulate(const Batch& own_rows, ShapedStep& shape);
+  StepResult accumulate(const Batch& own_rows, ShapedStep* shape = nullptr);
 
   // A step of a placed graph: all micro-batches of this rank's replica, none without rows, the same
   // at all of its stages; none at all where the replica has no rows. The loss is their mean,
@@ -169,6 +166,11 @@ class Runner {
   // tensors are equal. REQUIRES: synchronize() after this runner's last step; the variables are
   // synchronous, and their rows are not fetched.
   void reload(const std::vector<ir::VariableId>& variables);
+
+  // Numbers of the step that is next, which stand in its sums behind those of the graph
+  // (numbers_of()), added up over the computing ranks that have samples. By those that have any to
+  // add, before the step.
+  void add_to_next_sums(std::vector<double> numbers);
 
   // Small bytes about the step just done from every computing rank to every other: a loss, a wish
   // to stop. At most once per step, by all computing ranks or none.

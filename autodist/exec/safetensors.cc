@@ -1,11 +1,14 @@
 #include "autodist/exec/safetensors.h"
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/comm/bytes.h"
 
 namespace autodist::exec {
 namespace {
@@ -31,12 +34,6 @@ const char* format_name(const TensorData& tensor) {
   }
   fail(ErrorCode::kCheckpoint, "'{}': safetensors has no dtype for {}", tensor.name,
        name_of(tensor.dtype));
-}
-
-std::int64_t elements_of(const std::vector<std::int64_t>& shape) {
-  std::int64_t count = 1;
-  for (std::int64_t size : shape) count *= size;
-  return count;
 }
 
 constexpr char kWrittenBy[] =
@@ -89,10 +86,7 @@ class Reader {
       fail(ErrorCode::kCheckpoint, "{}: not safetensors: {} bytes. {}", where_, bytes_.size(),
            kWrittenBy);
     }
-    std::uint64_t length = 0;
-    for (std::size_t i = kLengthBytes; i-- > 0;) {
-      length = length << 8 | static_cast<unsigned char>(bytes_[i]);
-    }
+    const std::uint64_t length = comm::ByteReader(bytes_).u64();
     if (length > kLongestHeader || length > bytes_.size() - kLengthBytes) {
       fail(ErrorCode::kCheckpoint,
            "{}: not safetensors, or truncated: a header of {} bytes in {}. {}", where_, length,
@@ -186,9 +180,9 @@ std::string safetensors_head(const std::vector<TensorData>& tensors,
   if (!metadata.empty()) header[kMetadata] = metadata;
   std::size_t at = 0;
   for (const TensorData& tensor : tensors) {
-    AD_CHECK(static_cast<std::size_t>(elements_of(tensor.shape)) * size_of(tensor.dtype) ==
-             tensor.bytes.size())
-        << tensor.name;
+    const std::size_t size = std::accumulate(tensor.shape.begin(), tensor.shape.end(),
+                                             size_of(tensor.dtype), std::multiplies<>());
+    AD_CHECK(size == tensor.bytes.size()) << tensor.name;
     AD_CHECK(!header.contains(tensor.name)) << tensor.name << " twice";
     header[tensor.name] = {{"dtype", format_name(tensor)},
                            {"shape", tensor.shape},
@@ -197,11 +191,7 @@ std::string safetensors_head(const std::vector<TensorData>& tensors,
   }
   std::string text = header.dump();
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');  // aligns data
-  std::string head;
-  for (std::size_t i = 0; i < kLengthBytes; ++i) {
-    head.push_back(static_cast<char>(text.size() >> 8 * i & 0xff));
-  }
-  return head + text;
+  return comm::ByteWriter().u64(text.size()).raw(text).take();
 }
 
 std::string write_safetensors(const Safetensors& file) {

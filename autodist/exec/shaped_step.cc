@@ -29,17 +29,14 @@ ReplayPart part_of(const program::Program& program,
 std::map<std::size_t, std::vector<ir::OpId>> runs_of(
     const std::vector<program::Instruction>& stream) {
   std::map<std::size_t, std::vector<ir::OpId>> runs;
-  bool follows = false;
+  std::size_t first = 0;
   for (std::size_t i = 0; i < stream.size(); ++i) {
     if (std::holds_alternative<program::KeepFactors>(stream[i])) return {};
-    const auto* const compute = std::get_if<program::Compute>(&stream[i]);
-    if (compute == nullptr) {
-      follows = false;
-      continue;
+    if (const auto* const compute = std::get_if<program::Compute>(&stream[i])) {
+      runs[first].push_back(compute->op);
+    } else {
+      first = i + 1;
     }
-    if (!follows) runs.emplace_hint(runs.end(), i, std::vector<ir::OpId>());
-    runs.rbegin()->second.push_back(compute->op);
-    follows = true;
   }
   return runs;
 }

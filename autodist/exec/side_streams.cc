@@ -10,12 +10,10 @@
 
 namespace autodist::exec {
 
-SideStreams::SideStreams(const program::Program& program, program::Rank rank,
-                         std::uint64_t first_step, Engine& engine)
-    : engine_(engine), signal_(engine.signal()) {
-  for (const program::Stream& stream : role_of(program, rank).streams) {
+SideStreams::SideStreams(Engine& engine) : engine_(engine), signal_(engine.signal()) {
+  for (const program::Stream& stream : role_of(engine.rank().program, engine.rank().self).streams) {
     if (stream.kind == program::StreamKind::kCompute || stream.instructions.empty()) continue;
-    threads_.emplace_back([this, &stream, first_step] { run(stream, first_step); });
+    threads_.emplace_back([this, &stream] { run(stream); });
   }
 }
 
@@ -33,11 +31,11 @@ void SideStreams::start(std::uint64_t step) {
   signal_.notify();
 }
 
-void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
+void SideStreams::run(const program::Stream& stream) {
   const capture::BelowAutograd below_autograd;
   const Queue::Scope here(Queue::for_copies(engine_.slices().staging.device()));
   try {
-    for (std::uint64_t step = first_step;; ++step) {
+    for (std::uint64_t step = engine_.rank().options.first_step;; ++step) {
       wait_for_start(step);
       for (const program::Instruction& instruction : stream.instructions) {
         if (const auto* reduce = std::get_if<program::AllReduce>(&instruction)) {
@@ -54,7 +52,6 @@ void SideStreams::run(const program::Stream& stream, std::uint64_t first_step) {
 }
 
 void SideStreams::wait_for_start(std::uint64_t step) {
-  constexpr Seconds kYears{1e8};  // the user decides when the next step begins
   const MutexLock lock(signal_);
   signal_.wait(
       kYears, [&]() AD_REQUIRES(signal_) { return steps_started_ > step; },

@@ -16,9 +16,7 @@ namespace autodist::exec {
 
 class SideStreams {
  public:
-  // This rank's; the first step will be `first_step`. `program` and `engine` outlive it.
-  SideStreams(const program::Program& program, program::Rank rank, std::uint64_t first_step,
-              Engine& engine);
+  explicit SideStreams(Engine& engine);  // of this rank; outlives it
   // Ends the threads, and with them whatever waits for the signal.
   ~SideStreams();
   SideStreams(const SideStreams&) = delete;
@@ -28,7 +26,7 @@ class SideStreams {
   void start(std::uint64_t step);
 
  private:
-  void run(const program::Stream& stream, std::uint64_t first_step);
+  void run(const program::Stream& stream);
   void wait_for_start(std::uint64_t step);
 
   Engine& engine_;

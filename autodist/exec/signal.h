@@ -15,6 +15,9 @@
 
 namespace autodist::exec {
 
+// The limit of a wait that only a failure ends: a user, or training, takes as long as it takes.
+inline constexpr Seconds kYears{1e8};
+
 // What a wait ends for beside its condition: a thread that does what the last step owes goes on
 // where the job has ended.
 enum class Heeds : std::uint8_t { kFailureAndEnd, kFailure };

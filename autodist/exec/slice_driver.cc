@@ -9,8 +9,8 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/calls.h"
-#include "autodist/exec/effects.h"
 #include "autodist/exec/factors.h"
+#include "autodist/exec/tensor_data.h"
 
 namespace autodist::exec {
 namespace {
@@ -19,9 +19,9 @@ std::vector<Seconds> first_needs(const program::Program& program) {
   std::vector<Seconds> needed(program.variables.size());
   for (std::size_t i = 0; i < needed.size(); ++i) {
     const std::vector<program::SliceId>& slices = program.variables[i].slices;
-    for (std::size_t j = 0; j < slices.size(); ++j) {
-      const Seconds time = program.slice(slices[j]).needed;
-      if (j == 0 || time < needed[i]) needed[i] = time;
+    if (!slices.empty()) needed[i] = program.slice(slices.front()).needed;
+    for (const program::SliceId id : slices) {
+      needed[i] = std::min(needed[i], program.slice(id).needed);
     }
   }
   return needed;
@@ -42,10 +42,6 @@ SliceDriver::SliceDriver(const RankContext& rank, RankSlices& slices, StepNews& 
       trace_(rank.trace),
       needed_(first_needs(rank.program)),
       protocol_(slices.job, rank.self, rank.options.first_step) {}
-
-std::string SliceDriver::name_of(program::SliceId slice) const {
-  return program_.shard(program_.slice(slice).pieces.front().shard).name;
-}
 
 void SliceDriver::contribute(ir::VariableId variable, const torch::Tensor& gradient,
                              std::uint64_t step, std::int64_t samples) {
@@ -202,7 +198,7 @@ void SliceDriver::reload(const std::vector<ir::VariableId>& variables, std::uint
       // Else nobody reads the values, which dense() would copy from the device.
       if (!slices_.owner.updates_any_of(variable)) continue;
       const torch::Tensor values = slices_.variables.dense(variable);
-      slices_.owner.reload(variable, static_cast<const std::byte*>(values.data_ptr()));
+      slices_.owner.reload(variable, memory_of(values));
     }
   };
   jobs_.run(signal_, limit_, step, Seconds{}, take,

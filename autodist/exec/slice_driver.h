@@ -23,6 +23,7 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/job_queue.h"
 #include "autodist/exec/link.h"
+#include "autodist/exec/owner.h"
 #include "autodist/exec/rank_context.h"
 #include "autodist/exec/rank_slices.h"
 #include "autodist/exec/step_news.h"
@@ -33,12 +34,7 @@
 namespace autodist::exec {
 
 // What an event speaks of, for the effects that follow from it.
-struct EventBytes {
-  std::int64_t samples = 0;
-  comm::Payload payload;
-  std::string rider;
-  std::vector<SquaredSums> sums;
-};
+using EventBytes = CombinedSlice;
 
 class SliceDriver {
  public:
@@ -95,7 +91,9 @@ class SliceDriver {
   void take(const comm::Frame& frame);
 
  private:
-  [[nodiscard]] std::string name_of(program::SliceId slice) const;  // of its first shard
+  [[nodiscard]] const std::string& name_of(program::SliceId slice) const {  // of its first shard
+    return program_.shard(program_.slice(slice).pieces.front().shard).name;
+  }
   [[nodiscard]] std::string describe_wait(ir::VariableId variable) const AD_REQUIRES(signal_);
   void send_contribution(program::SliceId slice, std::uint64_t step, std::int64_t samples,
                          const comm::Payload& payload);
@@ -105,8 +103,7 @@ class SliceDriver {
 
   class Performer;
   // Tells the protocol and performs what follows, on the caller's thread. The bytes are stored.
-  template <typename Event>
-  void tell(const Event& event, const EventBytes& bytes = {});
+  void tell(const protocol::Event& event, const EventBytes& bytes = {});
   void merge(const protocol::Merge& effect);
   void measure(program::SliceId slice, std::uint64_t step);
   void update_slice(program::SliceId slice, std::uint64_t step);

@@ -12,9 +12,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-constexpr ir::VariableId kWide(0);  // w1: 30 elements, in slices of seven
-constexpr ir::VariableId kBias(3);  // b2: three elements, one slice
+using testing::kBias;
+using testing::kWide;
 
 // Two ranks that both compute and own slices in turns. The learning rate is 1.
 class SliceDriverTest : public ::testing::Test {
@@ -24,7 +23,7 @@ class SliceDriverTest : public ::testing::Test {
     rule.options["lr"] = 1;
     testing::Plan plan;
     plan.ranks = 2;
-    plan.owner = [](std::uint32_t slice) { return slice % 2; };
+    plan.owner = testing::spread_over(2);
     return testing::program_of(testing::two_layers(rule), plan);
   }
   static RunnerOptions impatient() {

@@ -3,18 +3,22 @@
 #include <algorithm>
 #include <iterator>
 
-#include "autodist/base/check.h"
 #include "autodist/base/error.h"
 
 namespace autodist::exec {
 namespace {
 
-constexpr Seconds kYears{1e8};  // waits that only a failure ends
+// By rank.
+std::vector<std::string> in_order(std::map<std::uint32_t, std::string> notes) {
+  std::vector<std::string> list;
+  for (auto& [rank, note] : notes) list.push_back(std::move(note));
+  return list;
+}
 
 }  // namespace
 
 SmallCollectives::SmallCollectives(const program::Program& program, program::Rank self,
-                                   Signal& signal, Calls& calls, Post post)
+                                   Signal& signal, Calls& calls, PostNote post)
     : program_(program), self_(self), signal_(signal), calls_(calls), post_(std::move(post)) {
   for (std::uint32_t rank = 0; rank < program.ranks.size(); ++rank) {
     if (program.computes(program::Rank(rank))) computing_.push_back(rank);
@@ -59,12 +63,8 @@ std::map<std::uint32_t, std::string> SmallCollectives::collect(
     Subject subject, std::uint64_t step, const std::vector<std::uint32_t>& ranks) {
   MutexLock lock(signal_);
   const auto key = std::make_pair(subject, step);
-  calls_.wait(lock, [&]() AD_REQUIRES(signal_) {
-    std::vector<std::uint32_t> missing;
-    const auto& there = notes_[key];
-    std::copy_if(ranks.begin(), ranks.end(), std::back_inserter(missing),
-                 [&](std::uint32_t rank) { return there.count(rank) == 0; });
-    return missing;
+  calls_.wait(lock, ranks, [&](std::uint32_t rank) AD_REQUIRES(signal_) {
+    return notes_[key].count(rank) != 0;
   });
   return std::move(notes_.extract(key).mapped());
 }
@@ -82,27 +82,16 @@ void SmallCollectives::tell(std::uint64_t step, const std::string& note) {
 }
 
 std::vector<std::string> SmallCollectives::share(std::uint64_t step, const std::string& bytes) {
-  if (step != shared_step_) shares_ = 0;
-  shared_step_ = step;
-  if (shares_ == kMostShares) {
+  const Subject subject{Topic::kShared, shares_.next(step)};
+  if (subject.id >= kMostShares) {
     fail(ErrorCode::kUsage, "step {}: ranks share values {} times between two steps, no more", step,
          kMostShares);
   }
-  const Subject subject{Topic::kShared, shares_++};
-  give_all(subject, step, bytes);
-  std::vector<std::string> all;
-  for (auto& [rank, theirs] : collect(subject, step, computing_)) {
-    all.push_back(std::move(theirs));
-  }
-  return all;
+  return in_order(exchange(subject, step, bytes));
 }
 
 std::vector<std::string> SmallCollectives::told(std::uint64_t step) {
-  std::vector<std::string> notes;
-  for (auto& [rank, note] : collect(Topic::kStep, step, computing_)) {
-    notes.push_back(std::move(note));
-  }
-  return notes;
+  return in_order(collect(Topic::kStep, step, computing_));
 }
 
 std::map<std::uint32_t, std::string> SmallCollectives::gather_at_chief(Subject subject,
@@ -132,19 +121,15 @@ std::string SmallCollectives::of_chief(Subject subject, std::uint64_t step,
 }
 
 std::string SmallCollectives::outcome(std::uint64_t step, const std::string& of_chief) {
-  if (step != outcome_step_) outcomes_ = 0;
-  outcome_step_ = step;
-  if (outcomes_ == kMostOutcomes) {
+  const Subject subject{Topic::kOutcome, outcomes_.next(step)};
+  if (subject.id >= kMostOutcomes) {
     fail(ErrorCode::kUsage, "save: tried {} times after step {}; no more before the next one",
          kMostOutcomes, step);
   }
-  return this->of_chief({Topic::kOutcome, outcomes_++}, step, of_chief);
+  return this->of_chief(subject, step, of_chief);
 }
 
-void SmallCollectives::meet(Topic topic, std::uint64_t step) {
-  give_all(topic, step, "");
-  collect(topic, step, computing_);
-}
+void SmallCollectives::meet(Topic topic, std::uint64_t step) { exchange(topic, step, ""); }
 
 void SmallCollectives::leave(std::uint64_t step) {
   for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
@@ -152,32 +137,26 @@ void SmallCollectives::leave(std::uint64_t step) {
                               (program_.computes(self_) && !program_.computes(program::Rank(rank)));
     if (rank != self_.value && waits_for_us) post_(rank, Topic::kDone, step, "");
   }
-  if (self_.value != kChief) wait_until_done({kChief});
+  if (self_.value == kChief) return;
+  const MutexLock lock(signal_);
+  signal_.wait(
+      kYears, [&]() AD_REQUIRES(signal_) { return done_.count(kChief) != 0; },
+      [] { return std::string("run: nobody finished."); });
 }
 
 void SmallCollectives::wait_for_the_end(const std::function<void()>& meanwhile) {
   constexpr Seconds kLookAround{0.1};
+  const auto are_done = [&]() AD_REQUIRES(signal_) {
+    return std::all_of(computing_.begin(), computing_.end(),
+                       [&](std::uint32_t rank)
+                           AD_REQUIRES(signal_) { return done_.count(rank) != 0; });
+  };
   MutexLock lock(signal_);
-  while (
-      !signal_.wait_for(kLookAround, [&]() AD_REQUIRES(signal_) { return are_done(computing_); })) {
+  while (!signal_.wait_for(kLookAround, are_done)) {
     lock.unlock();
     meanwhile();
     lock.lock();
   }
-}
-
-bool SmallCollectives::are_done(const std::vector<std::uint32_t>& ranks) const {
-  return std::all_of(ranks.begin(), ranks.end(), [&](std::uint32_t rank) AD_REQUIRES(signal_) {
-    return done_.count(rank) != 0;
-  });
-}
-
-// Training takes as long as it takes; a peer that is lost ends the wait.
-void SmallCollectives::wait_until_done(const std::vector<std::uint32_t>& ranks) {
-  const MutexLock lock(signal_);
-  signal_.wait(
-      kYears, [&]() AD_REQUIRES(signal_) { return are_done(ranks); },
-      [] { return std::string("run: nobody finished."); });
 }
 
 }  // namespace autodist::exec

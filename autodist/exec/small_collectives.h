@@ -14,6 +14,7 @@
 #include "autodist/comm/transport.h"
 #include "autodist/exec/calls.h"
 #include "autodist/exec/signal.h"
+#include "autodist/exec/step_counter.h"
 #include "autodist/exec/topic.h"
 #include "autodist/program/program.h"
 
@@ -24,13 +25,9 @@ inline constexpr std::uint32_t kMostOutcomes = 8;  // between two steps
 
 class SmallCollectives {
  public:
-  // Sends a note about a step to another rank; does not block.
-  using Post = std::function<void(std::uint32_t to, Subject subject, std::uint64_t step,
-                                  const std::string& note)>;
-
   // `program`, `signal` and `calls` outlive it. `calls` waits, except for the end.
   SmallCollectives(const program::Program& program, program::Rank self, Signal& signal,
-                   Calls& calls, Post post);
+                   Calls& calls, PostNote post);
 
   // A note of another rank on a topic of this class or of Calls. By the receiving thread.
   void take(const comm::Frame& frame);
@@ -82,24 +79,20 @@ class SmallCollectives {
   // The notes of these ranks, by rank; waits for the last.
   std::map<std::uint32_t, std::string> collect(Subject subject, std::uint64_t step,
                                                const std::vector<std::uint32_t>& ranks);
-  void wait_until_done(const std::vector<std::uint32_t>& ranks);
-  [[nodiscard]] bool are_done(const std::vector<std::uint32_t>& ranks) const AD_REQUIRES(signal_);
 
   const program::Program& program_;
   const program::Rank self_;
   Signal& signal_;
   Calls& calls_;
-  Post post_;
+  PostNote post_;
   std::vector<std::uint32_t> computing_;  // ranks
   // Open at a time: two steps, and as many more as the program's staleness.
   std::map<std::pair<Subject, std::uint64_t>, std::map<std::uint32_t, std::string>> notes_
       AD_GUARDED_BY(signal_);
   std::set<std::uint32_t> done_ AD_GUARDED_BY(signal_);  // ranks
   // By the calling thread alone.
-  std::uint64_t shared_step_ = 0;
-  std::uint32_t shares_ = 0;  // at that step
-  std::uint64_t outcome_step_ = 0;
-  std::uint32_t outcomes_ = 0;  // at that step
+  StepCounter shares_;
+  StepCounter outcomes_;
 };
 
 }  // namespace autodist::exec

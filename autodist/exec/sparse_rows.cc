@@ -59,9 +59,7 @@ Rows from_list(const RowBlock& block, const comm::Payload& payload) {
 }  // namespace
 
 RowBlock block_of(const program::Program& program, const program::Slice& slice) {
-  if (contribution_form(slice.exchange).layout == program::Layout::kElements) {
-    return {0, 1, element_count(slice), slice.dtype};
-  }
+  if (sums_all_elements(slice.exchange)) return {0, 1, element_count(slice), slice.dtype};
   const program::Piece& piece = slice.pieces.front();
   const program::Shard& shard = program.shard(piece.shard);
   const std::int64_t width = shard.elements / std::max<std::int64_t>(1, shard.end - shard.begin);

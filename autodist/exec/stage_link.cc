@@ -7,19 +7,10 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/comm/wire.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/ir/history.h"
 
 namespace autodist::exec {
-namespace {
-
-comm::Payload payload_of(const torch::Tensor& tensor) {
-  auto keep = std::make_shared<torch::Tensor>(tensor.contiguous());
-  const auto* data = static_cast<const std::byte*>(keep->data_ptr());
-  const std::size_t size = keep->nbytes();
-  return {data, size, std::move(keep)};
-}
-
-}  // namespace
 
 StageLink::StageLink(const program::Program& program, program::Rank self, Staging& staging,
                      Seconds limit, Signal& signal, Post post)
@@ -48,7 +39,8 @@ torch::Tensor StageLink::distinct(program::StageTransferId id, torch::Tensor val
 
 void StageLink::send(program::StageTransferId id, std::uint64_t step, const torch::Tensor& tensor) {
   const program::StageTransfer& transfer = program_.transfer(id);
-  const comm::Payload payload = payload_of(tensor);
+  const auto keep = std::make_shared<const torch::Tensor>(tensor.contiguous());
+  const comm::Payload payload{memory_of(*keep), keep->nbytes(), keep};
   if (payload.size > comm::kLargestPayload) {
     fail(ErrorCode::kInfeasible,
          "step {}: {} has {}, a transfer at most {}. Use more micro-batches.", step,
@@ -99,13 +91,10 @@ torch::Tensor StageLink::receive(program::StageTransferId id, std::uint64_t step
     return state;
   }
   const ir::TensorType& type = program_.graph->value(*transfer.value).type;
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-  std::vector<std::int64_t> distinct;  // sizes of what travelled
-  for (std::size_t i = 0; i < type.sizes.size(); ++i) {
-    sizes.push_back(type.sizes[i].at(samples));
-    strides.push_back(type.strides[i].at(samples));
-    distinct.push_back(type.strides[i] == ir::Affine{} && sizes.back() > 1 ? 1 : sizes.back());
+  const std::vector<std::int64_t> sizes = ir::integers_at(type.sizes, samples);
+  std::vector<std::int64_t> distinct = sizes;  // of what travelled
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (type.strides[i] == ir::Affine{} && sizes[i] > 1) distinct[i] = 1;
   }
   const auto options = torch::TensorOptions(scalar_type_of(type.dtype));
   const torch::Tensor rows = torch::from_blob(const_cast<std::byte*>(payload.data), distinct,
@@ -114,8 +103,8 @@ torch::Tensor StageLink::receive(program::StageTransferId id, std::uint64_t step
     fail(ErrorCode::kUsage, "step: {} came with {} bytes, {} expected", describe(id, step),
          payload.size, rows.nbytes());
   }
-  const torch::Tensor tensor =
-      torch::empty_strided(distinct, strides, options.device(staging_.device()));
+  const torch::Tensor tensor = torch::empty_strided(
+      distinct, ir::integers_at(type.strides, samples), options.device(staging_.device()));
   copy(rows, tensor);
   return tensor.expand(sizes);
 }

@@ -17,67 +17,51 @@ std::string bytes_of(const torch::Tensor& tensor) {
   return {static_cast<const char*>(dense.data_ptr()), dense.nbytes()};
 }
 
-// One tensor at a time: the whole model would be in memory twice otherwise.
-class InitialValues {
- public:
-  InitialValues(comm::Transport& transport, Seconds limit) : transport_(transport), limit_(limit) {}
-
-  void take(const std::string& name, torch::Tensor tensor) {
-    const bool is_chief = transport_.self() == kChief;
-    const std::string bytes =
-        comm::broadcast(transport_, kChief, is_chief ? bytes_of(tensor) : std::string(),
-                        "initial value of " + name, limit_);
-    if (bytes.size() != tensor.nbytes()) {
-      fail(ErrorCode::kUsage,
-           "start: the chief's '{}' has {} bytes, rank {} has {} ({}). Start all ranks with one "
-           "program and one model.",
-           name, bytes.size(), transport_.self(), tensor.nbytes(), describe(tensor));
-    }
-    if (!is_chief) {
-      torch::Tensor dense = torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU));
-      std::memcpy(dense.data_ptr(), bytes.data(), bytes.size());
-      tensor.copy_(dense);
-    }
-    digests_ += to_string(digest_of(bytes_of(tensor)));
-    ++count_;
+void take_chiefs(comm::Transport& transport, const NamedTensor& own, Seconds limit) {
+  const auto& [name, tensor] = own;
+  const bool is_chief = transport.self() == kChief;
+  const std::string bytes =
+      comm::broadcast(transport, kChief, is_chief ? bytes_of(tensor) : std::string(),
+                      "initial value of " + name, limit);
+  if (bytes.size() != tensor.nbytes()) {
+    fail(ErrorCode::kUsage,
+         "start: the chief's '{}' has {} bytes, rank {} has {} ({}). Start all ranks with one "
+         "program and one model.",
+         name, bytes.size(), transport.self(), tensor.nbytes(), describe(tensor));
   }
-
-  void compare() {
-    comm::agree(transport_, "initial values", digest_of(digests_),
-                fmt::format("{} tensors", count_), limit_);
-  }
-
- private:
-  comm::Transport& transport_;
-  Seconds limit_;
-  std::string digests_;
-  std::size_t count_ = 0;
-};
+  if (is_chief) return;
+  const torch::Tensor dense = torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU));
+  std::memcpy(dense.data_ptr(), bytes.data(), bytes.size());
+  tensor.copy_(dense);
+}
 
 }  // namespace
 
 std::vector<NamedTensor> initial_tensors(const ir::Graph& graph,
                                          const capture::Bindings& bindings) {
   std::vector<NamedTensor> tensors;
-  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
-    tensors.push_back({graph.variables[i].name, bindings.variables[i]});
-  }
-  for (std::size_t i = 0; i < graph.buffers.size(); ++i) {
-    tensors.push_back({graph.buffers[i].name, bindings.buffers[i]});
-  }
-  for (std::size_t i = 0; i < graph.constants.size(); ++i) {
-    if (graph.constants[i].name.empty()) continue;
-    tensors.push_back({graph.constants[i].name, bindings.constants[i]});
-  }
+  const auto add = [&](const auto& list, const std::vector<torch::Tensor>& bound) {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (!list[i].name.empty()) tensors.push_back({list[i].name, bound[i]});
+    }
+  };
+  add(graph.variables, bindings.variables);
+  add(graph.buffers, bindings.buffers);
+  add(graph.constants, bindings.constants);
   return tensors;
 }
 
 void broadcast_initial(comm::Transport& transport, const std::vector<NamedTensor>& tensors,
                        Seconds limit) {
   const torch::NoGradGuard no_grad;
-  InitialValues values(transport, limit);
-  for (const NamedTensor& each : tensors) values.take(each.name, each.tensor);
-  values.compare();
+  std::string digests;
+  // One tensor at a time: the whole model would be in memory twice otherwise.
+  for (const NamedTensor& each : tensors) {
+    take_chiefs(transport, each, limit);
+    digests += to_string(digest_of(bytes_of(each.tensor)));
+  }
+  comm::agree(transport, "initial values", digest_of(digests),
+              fmt::format("{} tensors", tensors.size()), limit);
 }
 
 void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,

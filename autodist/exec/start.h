@@ -17,14 +17,12 @@ namespace autodist::exec {
 // What the chief's values are sent of: variables, buffers and named constants.
 std::vector<NamedTensor> initial_tensors(const ir::Graph& graph, const capture::Bindings& bindings);
 
-// Copies the chief's (rank 0's) values of initial_tensors() into every rank's.
+// Copies the chief's (rank 0's) values of initial_tensors() into every rank's, then compares one
+// digest of all values. By all ranks, before any Runner uses the transport. Throws
+// Error(kPeersLost) naming who said nothing within `limit`, Error(kUsage) where the values differ
+// nevertheless.
 void broadcast_initial(comm::Transport& transport, const std::vector<NamedTensor>& tensors,
                        Seconds limit);
-
-// Copies the chief's (rank 0's) variables, buffers and named constants into every rank's tensors,
-// then compares one digest of all values. By all ranks, before any Runner uses the transport.
-// Throws Error(kPeersLost) naming who said nothing within `limit`, Error(kUsage) where the values
-// differ nevertheless.
 void broadcast_initial(comm::Transport& transport, const ir::Graph& graph,
                        const capture::Bindings& bindings, Seconds limit);
 

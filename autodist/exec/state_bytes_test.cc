@@ -9,21 +9,13 @@ namespace autodist::exec {
 namespace {
 
 using program::State;
+using testing::kWide;
 using Names = std::vector<std::string>;
 
-constexpr ir::VariableId kWide(0);  // w1, of two_layers(): 57 elements in f64
-constexpr std::int64_t kParameters = 57 * 8;
+constexpr std::int64_t kParameters = 57 * 8;  // of two_layers(), in f64
 
 program::Move four_elements(State state) {
   return {state, kWide, program::Rank(0), program::Rank(1), {{2, 5}, {15, 16}}};
-}
-
-program::Program job_with(const ir::UpdateRule& rule, const program::Slices& exchange) {
-  testing::Plan plan;
-  plan.ranks = 2;
-  program::Program program = *testing::program_of(testing::two_layers(rule), plan);
-  for (program::Slice& slice : program.slices) slice.exchange = exchange;
-  return program;
 }
 
 TEST(StateBytes, OfAMoveAreItsElementsInEveryArray) {
@@ -60,19 +52,19 @@ TEST(StateBytes, OfHalvesAreFloatsWhereARuleKeepsThem) {
 }
 
 TEST(StateBytes, OfAllCountParametersAndRulesOnceWhoeverHasThem) {
-  const ir::UpdateRule adam = ir::default_rule(ir::Rule::kAdam);
   for (const auto at : {program::UpdateAt::kOwner, program::UpdateAt::kEveryRank}) {
-    const program::Program program = job_with(adam, {program::Dense{}, program::Versions{0, at}});
-    EXPECT_EQ(bytes_of_state(program, nullptr), Bytes(3 * kParameters));
+    const auto program =
+        testing::owned_in_turns(ir::Rule::kAdam, {program::Dense{}, program::Versions{0, at}});
+    EXPECT_EQ(bytes_of_state(*program, nullptr), Bytes(3 * kParameters));
   }
 }
 
 TEST(StateBytes, OfAllCountWhatCompressionOwesForEachRankThatOwesIt) {
   const program::Compression half{program::Codec::kFp16, /*error_feedback=*/true};
-  const program::Program program = job_with(ir::default_rule(ir::Rule::kSgd),
-                                            {program::Dense{program::Route::kDirect, half, half},
-                                             program::Versions{0, program::UpdateAt::kEveryRank}});
-  EXPECT_EQ(bytes_of_state(program, nullptr), Bytes((1 + 2 + 1) * kParameters))
+  const auto program = testing::owned_in_turns(
+      ir::Rule::kSgd, {program::Dense{program::Route::kDirect, half, half},
+                       program::Versions{0, program::UpdateAt::kEveryRank}});
+  EXPECT_EQ(bytes_of_state(*program, nullptr), Bytes((1 + 2 + 1) * kParameters))
       << "parameters, what two ranks owe of gradients, and owners of averages";
 }
 

@@ -1,10 +1,8 @@
 #include "autodist/exec/step_news.h"
 
 #include <algorithm>
-#include <utility>
 
-#include "autodist/base/check.h"
-#include "autodist/base/error.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/program/loads.h"
 #include "autodist/program/slice_layout.h"
 
@@ -57,13 +55,12 @@ void StepNews::agree_on_changes(const std::map<ir::VariableId, std::uint64_t>& d
   check_agreement(*program_.graph, step, said);
 }
 
-std::shared_ptr<const StepSums> StepNews::open_sums(std::uint64_t step) {
-  return job_sums_.open(step);
-}
-
 void StepNews::add_sums(std::vector<double> sums, std::int64_t samples) {
+  const std::vector<double> numbers = std::exchange(next_numbers_, {});
   sums_ = std::move(sums);
-  if (samples > 0) sums_.insert(sums_.begin(), static_cast<double>(samples));
+  if (samples == 0) return;
+  sums_.insert(sums_.begin(), static_cast<double>(samples));
+  sums_.insert(sums_.end(), numbers.begin(), numbers.end());
 }
 
 // Forgets what concerns this step alone; where no slice carries its sums, they go out as notes.
@@ -96,16 +93,12 @@ void StepNews::take_sums(program::SliceId slice, std::uint64_t step, std::vector
 }
 
 void StepNews::take_note(program::Rank from, std::uint64_t step, std::string note) {
-  std::size_t computing = 0;
-  for (std::uint32_t rank = 0; rank < program_.ranks.size(); ++rank) {
-    if (program_.computes(program::Rank(rank))) ++computing;
-  }
-  std::map<std::uint32_t, std::string> all;
-  if (!job_sums_.take_note(step, from.value, computing, std::move(note), all)) return;
+  const auto all = job_sums_.take_note(step, from.value, program_.replica_count(), std::move(note));
+  if (!all) return;
   std::vector<double> sums;
   std::map<std::uint32_t, Rider> riders;
   std::vector<Said> said;
-  for (const auto& [rank, bytes] : all) {
+  for (const auto& [rank, bytes] : *all) {
     Rider& rider = riders[rank] = decode_rider(bytes);
     sums.resize(std::max(sums.size(), rider.sums.size()));
     for (std::size_t i = 0; i < rider.sums.size(); ++i) sums[i] += rider.sums[i];
@@ -165,7 +158,7 @@ std::string StepNews::values_of(const program::Slice& slice) const {
     if (found == news_.end() || !found->second.values) continue;
     std::vector<std::byte> packed((piece.slice_begin + piece.count) * width);
     const torch::Tensor dense = variables_.dense(piece.variable);
-    pack(piece, width, static_cast<const std::byte*>(dense.data_ptr()), packed.data());
+    pack(piece, width, memory_of(dense), packed.data());
     values.append(reinterpret_cast<const char*>(packed.data()) + piece.slice_begin * width,
                   piece.count * width);
   }

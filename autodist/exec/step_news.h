@@ -8,9 +8,9 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/exec/job_sums.h"
@@ -39,14 +39,15 @@ class StepNews {
   // Throws Error(kUsage) where their changes differ.
   void agree_on_changes(const std::map<ir::VariableId, std::uint64_t>& digests, std::uint64_t step);
 
-  // A step of this rank begins. Returns its sums over all replicas, which become known later; in a
-  // job with asynchronous variables they are this rank's alone.
-  std::shared_ptr<const StepSums> open_sums(std::uint64_t step);
+  // The sums of each step over all replicas, which are opened when it begins and become known
+  // later; in a job with asynchronous variables they are this rank's alone.
+  [[nodiscard]] JobSums& job_sums() { return job_sums_; }
   // This rank's part, at most once per step: before its first contribution to the step, or with
   // end_step().
   void add_sums(std::vector<double> sums, std::int64_t samples);
+  // Further numbers of the step that is next, which are added up as they are. Between steps.
+  void add_to_next_sums(std::vector<double> numbers) { next_numbers_ = std::move(numbers); }
   void end_step(std::uint64_t step);
-  [[nodiscard]] JobSums& job_sums() { return job_sums_; }
 
   // Encoded: what goes with a contribution to a slice, and what concerns a variable that no slice
   // carries.
@@ -71,7 +72,8 @@ class StepNews {
   const Seconds limit_;
   // What it says with this step's contributions.
   News news_;
-  std::vector<double> sums_;  // the samples first; none without
+  std::vector<double> sums_;          // the samples first; none without
+  std::vector<double> next_numbers_;  // add_to_next_sums()
   // Whose contributions and results carry the sums, if one has all replicas for members.
   const std::optional<program::SliceId> sums_slice_;
   JobSums job_sums_;

@@ -8,8 +8,8 @@
 namespace autodist::exec {
 namespace {
 
-constexpr ir::VariableId kWeights(0);
-constexpr ir::VariableId kBias(3);
+using testing::kBias;
+using testing::kWide;
 
 // Rank 0 of a job whose link is never started: nothing here is posted.
 class StepNewsTest : public ::testing::Test {
@@ -48,7 +48,7 @@ class StepNewsTest : public ::testing::Test {
 
 TEST_F(StepNewsTest, TheSumsRideOnTheFirstSliceThatAllReplicasShare) {
   make(2);
-  const auto sums = news_->open_sums(0);
+  const auto sums = news_->job_sums().open(0);
   news_->add_sums({6.0}, 4);
   EXPECT_EQ(decode_rider(news_->rider_of(program::SliceId(0))).sums,
             (std::vector<double>{4.0, 6.0}));
@@ -64,7 +64,7 @@ TEST_F(StepNewsTest, TheSumsRideOnTheFirstSliceThatAllReplicasShare) {
 
 TEST_F(StepNewsTest, OfARankAloneTheSumsAreKnownWithTheStep) {
   make(1);
-  const auto sums = news_->open_sums(0);
+  const auto sums = news_->job_sums().open(0);
   news_->add_sums({6.0}, 4);
   EXPECT_FALSE(sums->known());
   news_->end_step(0);
@@ -77,12 +77,12 @@ TEST_F(StepNewsTest, OptionsAreSaidUntilTheyAreAsDeclaredAndValuesOnce) {
     return decode_news(*program_->graph, decode_rider(news_->rider_of(slice(variable))).news);
   };
   news_->set_options(kBias, {{"lr", 0.25}});
-  news_->change({{kWeights, 17}});
+  news_->change({{kWide, 17}});
   EXPECT_EQ(said(kBias).at(kBias).options.at("lr"), 0.25);
-  EXPECT_EQ(said(kWeights).at(kWeights).values, 17U);
+  EXPECT_EQ(said(kWide).at(kWide).values, 17U);
   news_->end_step(0);
   EXPECT_EQ(said(kBias).count(kBias), 1U);
-  EXPECT_EQ(said(kWeights).count(kWeights), 0U);
+  EXPECT_EQ(said(kWide).count(kWide), 0U);
   news_->set_options(kBias, {});
   EXPECT_EQ(news_->rider_of(slice(kBias)), "");
 }

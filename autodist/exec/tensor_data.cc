@@ -16,6 +16,12 @@ TensorData to_data(const NamedTensor& tensor) {
   return data_of({tensor.name, copy.copy_(tensor.tensor.detach())});
 }
 
+std::vector<TensorData> to_data(const std::vector<NamedTensor>& tensors) {
+  std::vector<TensorData> data;
+  for (const NamedTensor& each : tensors) data.push_back(to_data(each));
+  return data;
+}
+
 TensorData data_of(const NamedTensor& tensor) {
   AD_CHECK(tensor.tensor.is_cpu() && tensor.tensor.is_contiguous()) << tensor.name;
   const auto keep = std::make_shared<const torch::Tensor>(tensor.tensor.detach());

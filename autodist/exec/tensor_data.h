@@ -4,15 +4,23 @@
 
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/safetensors.h"
 
 namespace autodist::exec {
 
+// Of a dense tensor.
+inline std::byte* memory_of(const torch::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
 // A row-major copy on the host.
 TensorData to_data(const NamedTensor& tensor);
+std::vector<TensorData> to_data(const std::vector<NamedTensor>& tensors);
 // The tensor's own memory, without a copy. REQUIRES: it is row-major on the host, and nobody writes
 // to it any more.
 TensorData data_of(const NamedTensor& tensor);

@@ -23,6 +23,8 @@ constexpr const char* kRules[] = {
     "adadelta:lr=1,decay=0.01",
     "adamax:lr=0.01,decay=0.01",
     "nadam:lr=0.01,decay=0.01",
+    "nadam:lr=0.01,decay=0.01,decoupled_weight_decay=1",
+    "radam:lr=0.01,decay=0.01",
     "rmsprop:lr=0.01,decay=0.01",
     "rmsprop:lr=0.01,centered=1",
     "rmsprop:lr=0.01,momentum=0.9",
@@ -60,13 +62,13 @@ TEST_P(TensorUpdate, HasTheBitsOfTheKernels) {
   for (const torch::Tensor& each : tensors_of(state, plain.sizes(), torch::kCPU)) {
     states.push_back({each, torch::zeros({3}, each.options())});
   }
-  for (int step = 0; step < 5; ++step) {
+  for (int step = 0; step < 7; ++step) {  // RAdam begins to rectify at the sixth
     torch::Tensor gradient = torch::randn({7, 13}).to(type);
     if (step == 3) gradient[2][5] = std::numeric_limits<double>::quiet_NaN();
     apply({rule, 0.5, step}, {plain.data_ptr(), gradient.data_ptr(), plain.numel(), dtype_of(type)},
           state);
     const auto version = there._version();
-    apply_to_tensors(rule, 0.5, step, {there, beside}, {gradient, torch::ones_like(beside)},
+    apply_to_tensors({rule, 0.5, step}, {there, beside}, {gradient, torch::ones_like(beside)},
                      states);
     EXPECT_TRUE(same(plain, there)) << text << " after step " << step;
     if (type == torch::kFloat) {

@@ -62,8 +62,8 @@ enum class Topic : std::uint8_t {
   kEnded,         // 0: by the chief, whether all came to the end in order
 
   // Of a plan that takes this one's place.
-  kPlan,     // 0: by the chief, the strategy; or why there is none
-  kPlanned,  // 0: a rank is settled, and rewrites to this Program
+  kPlan,     // how many plan changes were asked for: by the chief, the strategy or why it has none
+  kPlanned,  // the same: a rank is settled, and rewrites to this Program
   kMove,     // which move of program::transition() between the two
 
   kSnapshot,  // how many of them there were: by the chief, whether and when the next one is due

@@ -37,14 +37,16 @@ class TraceRecorder {
 
   [[nodiscard]] bool enabled() const { return enabled_; }
   [[nodiscard]] Seconds now() const { return clock_.now() - origin_; }
+  // When a row begins that add() ends. Where none are kept no clock is read.
+  [[nodiscard]] Seconds start_of_row() const { return enabled_ ? now() : Seconds{}; }
 
-  // A row that ends now. Any thread. REQUIRES: enabled().
+  // A row that ends now, where rows are kept. Any thread.
   void add(program::Activity activity, program::StreamKind stream, std::uint64_t step,
-           std::string name, Bytes bytes, Seconds start,
+           const std::string& name, Bytes bytes, Seconds start,
            std::optional<program::SliceHop> hop = std::nullopt) {
-    add({activity, rank_, stream, step, std::move(name), bytes, start, now(), hop});
+    if (enabled_) add({activity, rank_, stream, step, name, bytes, start, now(), hop});
   }
-  // Times of the clock, not of the trace.
+  // Times of the clock, not of the trace. REQUIRES: enabled().
   void add_between(program::Activity activity, std::uint64_t step, std::string name, Bytes bytes,
                    Seconds start, Seconds end, const program::SliceHop& hop) {
     add({activity, rank_, program::StreamKind::kTransfer, step, std::move(name), bytes,

@@ -6,7 +6,7 @@
 //   array(index)               the accumulator of this index, in the order of state_names
 //   each(body, accumulators…)  calls body(parameter, gradient, accumulators…), parameter and
 //                              accumulators by reference
-// What it computes with has the operators of numbers, sqrt, abs and larger.
+// What it computes with has the operators of numbers, sqrt, abs, reciprocal and larger.
 
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "autodist/base/check.h"
+#include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/optimizer.h"
 
 namespace autodist::exec {
@@ -37,6 +38,10 @@ struct UpdateScalars {
   }
 };
 
+inline UpdateScalars scalars_of(const UpdateStep& update) {
+  return {update.rule, option_of(update.rule, "lr") * update.lr_factor, update.updates_before};
+}
+
 namespace formulas {
 
 // NaN stays, as in torch.maximum.
@@ -44,6 +49,47 @@ template <typename T>
 T larger(T a, T b) {
   return a > b || a != a ? a : b;
 }
+
+template <typename T>
+T reciprocal(T a) {
+  return T(1) / a;
+}
+
+// What weight decay does before an update: it is part of the gradient, or shrinks the parameter by
+// itself (decoupled).
+template <typename T>
+struct Decay {
+  T of_gradient;
+  T shrink;
+
+  Decay(const UpdateScalars& run, bool decoupled)
+      : of_gradient(decoupled ? 0 : run.get("weight_decay")),
+        shrink(decoupled ? 1 - run.lr * run.get("weight_decay") : 1) {}
+
+  template <typename Parameter, typename Gradient>
+  void operator()(Parameter& w, Gradient& g) const {
+    if (shrink != 1) w *= shrink;
+    if (of_gradient != 0) g += of_gradient * w;
+  }
+};
+
+// The running averages of a gradient and of its square.
+template <typename T>
+struct Moments {
+  T beta1, beta2, fresh1, fresh2;
+
+  explicit Moments(const UpdateScalars& run)
+      : beta1(run.get("beta1")),
+        beta2(run.get("beta2")),
+        fresh1(1 - run.get("beta1")),
+        fresh2(1 - run.get("beta2")) {}
+
+  template <typename Gradient, typename Moment>
+  void operator()(const Gradient& g, Moment& m, Moment& v) const {
+    m = m * beta1 + fresh1 * g;
+    v = v * beta2 + fresh2 * g * g;
+  }
+};
 
 template <typename Run>
 void sgd(const Run& run) {
@@ -71,22 +117,11 @@ void sgd(const Run& run) {
 template <typename Run>
 void adam(const Run& run, bool decoupled) {
   using T = typename Run::T;
-  const double weight_decay = run.get("weight_decay");
-  const T decay(decoupled ? 0 : weight_decay);
-  const T shrink(decoupled ? 1 - run.lr * weight_decay : 1);
-  const T beta1(run.get("beta1"));
-  const T beta2(run.get("beta2"));
-  const T fresh1(1 - run.get("beta1"));
-  const T fresh2(1 - run.get("beta2"));
+  const Decay<T> decay(run, decoupled);
+  const Moments<T> moments(run);
   const T eps(run.get("eps"));
   const T rate(-(run.lr / run.bias_correction("beta1")));
   const T root(std::sqrt(run.bias_correction("beta2")));
-  const auto moments = [=](auto& w, auto& g, auto& m, auto& v) {
-    if (shrink != 1) w *= shrink;
-    if (decay != 0) g += decay * w;
-    m = m * beta1 + fresh1 * g;
-    v = v * beta2 + fresh2 * g * g;
-  };
   const auto move = [=](auto& w, auto m, auto v) {
     using std::sqrt;
     w += rate * m / (sqrt(v) / root + eps);
@@ -94,7 +129,8 @@ void adam(const Run& run, bool decoupled) {
   if (run.get("amsgrad") == 0) {
     run.each(
         [=](auto& w, auto g, auto& m, auto& v) {
-          moments(w, g, m, v);
+          decay(w, g);
+          moments(g, m, v);
           move(w, m, v);
         },
         run.array(0), run.array(1));
@@ -102,7 +138,8 @@ void adam(const Run& run, bool decoupled) {
   }
   run.each(
       [=](auto& w, auto g, auto& m, auto& v, auto& largest) {
-        moments(w, g, m, v);
+        decay(w, g);
+        moments(g, m, v);
         largest = larger(v, largest);
         move(w, m, largest);
       },
@@ -195,24 +232,57 @@ template <typename Run>
 void nadam(const Run& run) {
   using T = typename Run::T;
   const NAdamMomenta mu = nadam_momenta(run.rule, run.step);
-  const T decay(run.get("weight_decay"));
+  const Decay<T> decay(run, run.rule.option("decoupled_weight_decay") != 0);
+  const Moments<T> moments(run);
   const T eps(run.get("eps"));
-  const T beta1(run.get("beta1"));
-  const T beta2(run.get("beta2"));
-  const T fresh1(1 - run.get("beta1"));
-  const T fresh2(1 - run.get("beta2"));
   const T correction(run.bias_correction("beta2"));
   const T gradient_rate(-run.lr * (1. - mu.now) / (1. - mu.product));
   const T moment_rate(-run.lr * mu.next / (1. - mu.product_next));
   run.each(
       [=](auto& w, auto g, auto& m, auto& v) {
         using std::sqrt;
-        if (decay != 0) g += decay * w;
-        m = m * beta1 + fresh1 * g;
-        v = v * beta2 + fresh2 * g * g;
+        decay(w, g);
+        moments(g, m, v);
         const auto root = sqrt(v / correction) + eps;
         w += gradient_rate * g / root;
         w += moment_rate * m / root;
+      },
+      run.array(0), run.array(1));
+}
+
+// By what an adaptive step is rectified, from the length of the average of squares: Liu et al.
+// 2020, "On the variance of the adaptive learning rate and beyond", algorithm 2. 0 where that is
+// too short for an adaptive step, as it is in the first five updates.
+inline double radam_rectifier(const UpdateScalars& run) {
+  const double beta2 = run.get("beta2");
+  const auto updates = static_cast<double>(run.step + 1);
+  const double most = 2 / (1 - beta2) - 1;
+  const double length =
+      most - 2 * updates * std::pow(beta2, updates) / run.bias_correction("beta2");
+  if (length <= 5) return 0;
+  return std::sqrt((length - 4) * (length - 2) * most / ((most - 4) * (most - 2) * length));
+}
+
+template <typename Run>
+void radam(const Run& run) {
+  using T = typename Run::T;
+  const Decay<T> decay(run, run.rule.option("decoupled_weight_decay") != 0);
+  const Moments<T> moments(run);
+  const T eps(run.get("eps"));
+  const T correction(run.bias_correction("beta1"));
+  const T root(std::sqrt(run.bias_correction("beta2")));
+  const T rate(-run.lr);
+  const T rectifier(radam_rectifier(run));
+  run.each(
+      [=](auto& w, auto g, auto& m, auto& v) {
+        using std::sqrt;
+        decay(w, g);
+        moments(g, m, v);
+        if (rectifier == 0) {
+          w += m / correction * rate;
+        } else {
+          w += m / correction * rate * (reciprocal(sqrt(v) + eps) * root) * rectifier;
+        }
       },
       run.array(0), run.array(1));
 }
@@ -296,6 +366,8 @@ void apply_formula(const Run& run) {
       return formulas::adamax(run);
     case ir::Rule::kNAdam:
       return formulas::nadam(run);
+    case ir::Rule::kRAdam:
+      return formulas::radam(run);
     case ir::Rule::kRmsProp:
       return formulas::rmsprop(run);
     case ir::Rule::kFtrl:

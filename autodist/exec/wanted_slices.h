@@ -11,7 +11,12 @@ namespace autodist::exec {
 
 // Whose rows a step fetches, and that have versions.
 inline bool fetched_in_step(const program::Slice& slice) {
-  return !keeps_whole_copies(slice.exchange) && lag_of(slice.exchange);
+  return !keeps_whole_copies(slice.exchange) && !updates_on_arrival(slice.exchange);
+}
+
+// Whose newest version the owner alone has: it applies each contribution as it comes.
+inline bool updated_on_arrival(const program::Slice& slice) {
+  return updates_on_arrival(slice.exchange);
 }
 
 // Of a placed graph: what another stage than this rank's has. Accepts slices.

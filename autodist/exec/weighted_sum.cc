@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "autodist/base/check.h"
 #include "autodist/exec/half_float.h"
 
 namespace autodist::exec {
@@ -11,11 +10,6 @@ namespace {
 
 // Accumulators of one block stay in the first-level cache while every term passes over them.
 constexpr std::int64_t kBlock = 2048;
-
-template <typename T>
-const T* elements(const std::byte* data) {
-  return reinterpret_cast<const T*>(data);  // NOLINT: the header asks for aligned elements
-}
 
 template <typename T>
 void start(T weight, const T* __restrict__ from, std::int64_t count, T* __restrict__ sum) {
@@ -34,7 +28,7 @@ void sum_full_width(const std::vector<Term>& terms, std::int64_t count, T* out) 
     const std::int64_t length = std::min(kBlock, count - begin);
     if (terms.empty()) sum.fill(T(0));
     for (std::size_t i = 0; i < terms.size(); ++i) {
-      const T* from = elements<T>(terms[i].data) + begin;
+      const T* from = elements_at<T>(terms[i].data) + begin;
       const T weight = static_cast<T>(terms[i].weight);
       i == 0 ? start(weight, from, length, sum.data()) : add(weight, from, length, sum.data());
     }
@@ -49,7 +43,7 @@ void sum_half_width(const std::vector<Term>& terms, std::int64_t count, Half* ou
     const std::int64_t length = std::min(kBlock, count - begin);
     sum.fill(0);
     for (const Term& term : terms) {
-      const Half* from = elements<Half>(term.data) + begin;
+      const Half* from = elements_at<Half>(term.data) + begin;
       const auto weight = static_cast<float>(term.weight);
       for (std::int64_t i = 0; i < length; ++i) sum[i] += weight * widen(from[i]);
     }
@@ -80,7 +74,7 @@ double squares(const T* data, std::int64_t count) {
 void weighted_sum(const std::vector<Term>& terms, DType dtype, std::int64_t count, std::byte* out) {
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
-    auto* to = reinterpret_cast<T*>(out);  // NOLINT
+    T* to = elements_at<T>(out);
     if constexpr (sizeof(T) == 2) {
       sum_half_width(terms, count, to);
     } else {
@@ -93,7 +87,7 @@ void scale(double factor, DType dtype, std::int64_t count, std::byte* data) {
   with_element_type(dtype, [&](auto element) {
     using T = decltype(element);
     using Wide = decltype(widen(T{}));
-    auto* values = reinterpret_cast<T*>(data);  // NOLINT
+    T* values = elements_at<T>(data);
     const auto by = static_cast<Wide>(factor);
     for (std::int64_t i = 0; i < count; ++i) {
       values[i] = narrow<T>(widen(values[i]) * by);
@@ -103,7 +97,7 @@ void scale(double factor, DType dtype, std::int64_t count, std::byte* data) {
 
 double sum_of_squares(const std::byte* data, DType dtype, std::int64_t count) {
   return with_element_type(
-      dtype, [&](auto element) { return squares(elements<decltype(element)>(data), count); });
+      dtype, [&](auto element) { return squares(elements_at<decltype(element)>(data), count); });
 }
 
 }  // namespace autodist::exec

@@ -25,6 +25,22 @@ void weighted_sum(const std::vector<Term>& terms, DType dtype, std::int64_t coun
 // data[i] *= factor.
 void scale(double factor, DType dtype, std::int64_t count, std::byte* data);
 
+// Sums of squares over the elements of one variable, or of a piece of it. Pieces' are added in a
+// fixed order, since the last bits depend on it.
+struct SquaredSums {
+  double first = 0;   // of the gradient; LAMB: of the parameters
+  double second = 0;  // LAMB: of the update
+
+  SquaredSums& operator+=(const SquaredSums& other) {
+    first += other.first;
+    second += other.second;
+    return *this;
+  }
+  friend bool operator==(const SquaredSums& a, const SquaredSums& b) {
+    return a.first == b.first && a.second == b.second;
+  }
+};
+
 // Sum of data[i]^2 in double, in a fixed order that depends on `count` alone.
 double sum_of_squares(const std::byte* data, DType dtype, std::int64_t count);
 

@@ -10,6 +10,7 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/contributor.h"
 #include "autodist/exec/optimizer_kernels.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/ir/rows.h"
 
 namespace autodist::exec {
@@ -111,8 +112,8 @@ void WholeGradients::averaged(ir::VariableId variable, std::uint64_t step,
                      .item<double>();
   } else if (gradient.defined()) {
     if (gradient.is_sparse()) gradient = gradient._values().contiguous();
-    sums.first = sum_of_squares(static_cast<const std::byte*>(gradient.data_ptr()),
-                                dtype_of(gradient.scalar_type()), gradient.numel());
+    sums.first =
+        sum_of_squares(memory_of(gradient), dtype_of(gradient.scalar_type()), gradient.numel());
   }
   driver_.averaged(variable, step, {sums});
 }
@@ -142,7 +143,7 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
   }
   const Queue here = Queue::current(slices_.staging.device());
   for (const Mark& each : complete) here.wait_for(each, WaitSite::kReducedMade);
-  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  const Seconds start = trace_.start_of_row();
   LibraryAllReduce::Average average;
   try {
     average = all_reduces_[id.value].run(gradients, samples, step, looking(id));
@@ -158,10 +159,8 @@ void WholeGradients::all_reduce(program::CollectiveId id, std::uint64_t step) {
       whole.samples = average.samples;
     }
   }
-  if (trace_.enabled()) {
-    trace_.add(program::Activity::kCollective, program::StreamKind::kCollective, step,
-               fmt::format("all-reduce {}", id), average.reduced, start);
-  }
+  trace_.add(program::Activity::kCollective, program::StreamKind::kCollective, step,
+             fmt::format("all-reduce {}", id), average.reduced, start);
   for (const ir::VariableId v : collective.variables) averaged(v, step);
 }
 
@@ -174,14 +173,12 @@ void WholeGradients::update(const std::vector<ir::VariableId>& variables, std::u
     updates.push_back({variable, std::move(here.gradient), here.samples, std::move(here.news)});
     here = {here.contributed, {}, {}, 0, {}};
   }
-  const Seconds start = trace_.enabled() ? trace_.now() : Seconds{};
+  const Seconds start = trace_.start_of_row();
   slices_.variables.update_whole(step, std::move(updates));
   for (const ir::VariableId variable : variables) {
-    if (trace_.enabled()) {
-      trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
-                 program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
-                 start);
-    }
+    trace_.add(program::Activity::kUpdate, program::StreamKind::kCollective, step,
+               program_.graph->variable(variable).name, ir::bytes_of(*program_.graph, variable),
+               start);
     driver_.updated(variable);
   }
 }

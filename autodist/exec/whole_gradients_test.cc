@@ -13,8 +13,8 @@ namespace autodist::exec {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::kBias;
 
-constexpr ir::VariableId kBias(3);  // b2: three elements
 constexpr program::CollectiveId kAll(0);
 
 // A library whose other ranks bring the same as this one; or that has lost them.

@@ -71,9 +71,6 @@ class Canonical {
   void add(const std::vector<T>& items) {
     add_all(items, [&](const T& item) { add(item); });
   }
-  void add(const std::vector<bool>& items) {
-    add_all(items, [&](bool item) { add(item); });
-  }
 
   [[nodiscard]] Digest digest() const { return autodist::digest_of(bytes_); }
 

@@ -1,8 +1,8 @@
 #include "autodist/ir/factors.h"
 
-#include "autodist/ir/graph_builder.h"
-
 namespace autodist::ir {
+
+bool operator==(const Factors&, const Factors&) = default;
 
 std::optional<Factors> factors_of(const Graph& graph, VariableId id) {
   const std::optional<OpId> maker = graph.variable(id).gradient_complete;
@@ -15,8 +15,8 @@ std::optional<Factors> factors_of(const Graph& graph, VariableId id) {
 }
 
 std::int64_t element_count(const Graph& graph, const Factors& factors, std::int64_t batch) {
-  return element_count(graph.value(factors.left).type).at(batch) +
-         element_count(graph.value(factors.right).type).at(batch);
+  return element_count(graph.value(factors.left).type, batch) +
+         element_count(graph.value(factors.right).type, batch);
 }
 
 Bytes bytes_of(const Graph& graph, const Factors& factors, std::int64_t batch) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <variant>
@@ -222,13 +223,19 @@ struct Graph {
 std::vector<std::int64_t> shape_of(const Graph& graph, VariableId variable);
 std::int64_t element_count(const Graph& graph, VariableId variable);
 Bytes bytes_of(const Graph& graph, VariableId variable);
+std::map<StorageId, VariableId> variables_by_storage(const Graph& graph);
 
-// Calls visit(ValueId) for every value of an Argument or a Result, in order.
+// Sizes or strides of a tensor in a batch of so many samples, and the elements that it then has.
+std::vector<std::int64_t> integers_at(const std::vector<Affine>& affines, std::int64_t batch);
+std::int64_t element_count(const TensorType& type, std::int64_t batch);
+
+// Calls visit(id) for every value of an Argument or a Result, in order; of one that is not const,
+// visit() may change the ids.
 template <typename Alternatives, typename Visit>
-void for_each_value(const Alternatives& alternatives, Visit& visit) {
-  if (const auto* one = std::get_if<ValueId>(&alternatives)) visit(*one);
-  if (const auto* many = std::get_if<Values>(&alternatives)) {
-    for (const auto& each : *many) {
+void for_each_value(Alternatives& alternatives, Visit& visit) {
+  if (auto* one = std::get_if<ValueId>(&alternatives)) visit(*one);
+  if (auto* many = std::get_if<Values>(&alternatives)) {
+    for (auto& each : *many) {
       if (each) visit(*each);
     }
   }

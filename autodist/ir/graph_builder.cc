@@ -16,6 +16,12 @@ Affine times(Affine a, Affine b) {
 
 Affine plus(Affine a, Affine b) { return {a.per_sample + b.per_sample, a.constant + b.constant}; }
 
+Affine bytes_of(const TensorType& type) {
+  Affine bytes{0, static_cast<std::int64_t>(size_of(type.dtype))};
+  for (const Affine& size : type.sizes) bytes = times(bytes, size);
+  return bytes;
+}
+
 }  // namespace
 
 TensorType contiguous(const std::vector<Affine>& sizes, DType dtype) {
@@ -37,12 +43,6 @@ TensorType contiguous(std::initializer_list<Size> sizes, DType dtype) {
   return contiguous(affine, dtype);
 }
 
-Affine element_count(const TensorType& type) {
-  Affine count{0, 1};
-  for (const Affine& size : type.sizes) count = times(count, size);
-  return count;
-}
-
 GraphBuilder::GraphBuilder(std::string name, std::int64_t example_batch) {
   graph_.name = std::move(name);
   graph_.example_batch = example_batch;
@@ -55,8 +55,7 @@ ValueId GraphBuilder::add_value(StorageId storage, SlotId slot, TensorType type)
 }
 
 ValueId GraphBuilder::add_storage(StorageKind kind, TensorType type) {
-  const auto element_bytes = static_cast<std::int64_t>(size_of(type.dtype));
-  graph_.storages.push_back({kind, times(element_count(type), {0, element_bytes})});
+  graph_.storages.push_back({kind, bytes_of(type)});
   versions_.push_back(0);
   return add_value(StorageId(graph_.storages.size() - 1), SlotId(graph_.slot_count++),
                    std::move(type));
@@ -108,20 +107,10 @@ ValueId GraphBuilder::current(ValueId id) {
   return add_value(value.storage, value.slot, value.type);
 }
 
-bool GraphBuilder::is_intermediate(ValueId value) const {
-  return !exists_before_step(graph_.storages[graph_.value(value).storage.value]);
-}
-
 Op& GraphBuilder::add_op(const std::string& name, std::vector<Argument> arguments,
                          const Effects& effects) {
-  for (Argument& argument : arguments) {
-    if (auto* one = std::get_if<ValueId>(&argument)) *one = current(*one);
-    if (auto* many = std::get_if<Values>(&argument)) {
-      for (auto& each : *many) {
-        if (each) each = current(*each);
-      }
-    }
-  }
+  const auto make_current = [&](ValueId& value) { value = current(value); };
+  for (Argument& argument : arguments) for_each_value(argument, make_current);
   Op op;
   op.name = name;
   op.arguments = std::move(arguments);

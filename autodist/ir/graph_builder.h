@@ -38,9 +38,6 @@ struct Size {
 TensorType contiguous(std::initializer_list<Size> sizes, DType dtype = DType::kFloat32);
 TensorType contiguous(const std::vector<Affine>& sizes, DType dtype = DType::kFloat32);
 
-// Elements of a tensor of these sizes. REQUIRES: at most one size depends on the batch.
-Affine element_count(const TensorType& type);
-
 // What an op does besides reading its arguments and making its results.
 struct Effects {
   std::vector<std::uint32_t> writes;  // indices of arguments
@@ -80,8 +77,6 @@ class GraphBuilder {
   // The view that `value` is, after all writes so far. Arguments are taken as current() by
   // themselves: a value from before a write stands for its storage's present version.
   ValueId current(ValueId value);
-  // Whether an op of the step made its storage.
-  [[nodiscard]] bool is_intermediate(ValueId value) const;
 
   // REQUIRES: `variable` came from variable().
   void gradient(ValueId variable, ValueId gradient, bool sparse = false);

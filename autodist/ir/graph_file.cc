@@ -11,6 +11,7 @@
 #include "autodist/base/file.h"
 #include "autodist/ir/graph.pb.h"
 #include "autodist/ir/parsed_size.h"
+#include "autodist/ir/text.h"
 
 namespace autodist::ir {
 namespace {
@@ -33,11 +34,6 @@ constexpr int kPacking = 19;  // written once, read often
 void put(const Affine& affine, proto::Affine* out) {
   out->set_per_sample(affine.per_sample);
   out->set_constant(affine.constant);
-}
-
-template <typename Id>
-std::uint32_t optional_id(const std::optional<Id>& id) {
-  return id ? id->value + 1 : 0;
 }
 
 class Writer {
@@ -89,9 +85,8 @@ class Writer {
   }
 
   std::uint32_t index_of_name(const Op& op) {
-    const std::string name = op.overload.empty() ? op.name : op.name + "." + op.overload;
-    const auto [entry, added] = names_.try_emplace(name, names_.size());
-    if (added) out_.add_op_names(name);
+    const auto [entry, added] = names_.try_emplace(full_name(op), names_.size());
+    if (added) out_.add_op_names(entry->first);
     return static_cast<std::uint32_t>(entry->second);
   }
 
@@ -103,17 +98,15 @@ class Writer {
     to->set_type(index_of(value.type));
   }
 
-  static void write(const Values& values, proto::Argument* out) {
-    proto::Values* to = out->mutable_values();
-    for (const auto& each : values) to->add_ids(optional_id(each));
-  }
-
   // One overload per alternative of Argument (and Result).
   struct Write {
     proto::Argument* out;
     void operator()(None) const {}
     void operator()(ValueId id) const { out->set_value(id.value); }
-    void operator()(const Values& values) const { write(values, out); }
+    void operator()(const Values& values) const {
+      proto::Values* to = out->mutable_values();
+      for (const auto& each : values) to->add_ids(each ? each->value + 1 : 0);
+    }
     void operator()(const Affine& affine) const { put(affine, out->mutable_integer()); }
     void operator()(double real) const { out->set_real(real); }
     void operator()(bool truth) const { out->set_truth(truth); }
@@ -361,8 +354,8 @@ class Reader {
     if (in.has_first_use()) variable.first_use = OpId(in.first_use());
     if (in.has_gradient_complete()) variable.gradient_complete = OpId(in.gradient_complete());
     if (in.has_last_read()) variable.last_read = OpId(in.last_read());
-    variable.update.rule = enumerator<Rule>(in.update().rule(),
-                                            static_cast<std::uint32_t>(Rule::kUser), "update rule");
+    variable.update.rule =
+        enumerator<Rule>(in.update().rule(), static_cast<std::uint32_t>(kLastRule), "update rule");
     variable.update.options.insert(in.update().options().begin(), in.update().options().end());
     variable.update.user_rule = in.update().user_rule();
     return variable;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "autodist/base/error.h"
 #include "autodist/ir/graph_builder.h"
@@ -10,23 +9,10 @@
 
 namespace autodist::ir {
 
-bool operator==(const ItemNode& a, const ItemNode& b) {
-  return std::tie(a.name, a.op, a.inputs, a.device) == std::tie(b.name, b.op, b.inputs, b.device);
-}
-
-bool operator==(const ItemVariable& a, const ItemVariable& b) {
-  return std::tie(a.name, a.dtype, a.shape, a.trainable) ==
-         std::tie(b.name, b.dtype, b.shape, b.trainable);
-}
-
-bool operator==(const ItemGradient& a, const ItemGradient& b) {
-  return std::tie(a.tensors, a.target) == std::tie(b.tensors, b.target);
-}
-
-bool operator==(const GraphItem& a, const GraphItem& b) {
-  return std::tie(a.nodes, a.variables, a.gradients, a.table_initializers) ==
-         std::tie(b.nodes, b.variables, b.gradients, b.table_initializers);
-}
+bool operator==(const ItemNode&, const ItemNode&) = default;
+bool operator==(const ItemVariable&, const ItemVariable&) = default;
+bool operator==(const ItemGradient&, const ItemGradient&) = default;
+bool operator==(const GraphItem&, const GraphItem&) = default;
 
 void add_variable(GraphItem& item, ItemVariable variable) {
   item.nodes.push_back({variable.name, "VarHandleOp", {}, ""});

@@ -9,6 +9,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/text.h"
 #include "autodist/ir/graph_item.h"
 #include "autodist/ir/graph_item.pb.h"
 
@@ -195,13 +196,7 @@ class Reader {
     const std::map<std::string, std::string> pairs(in.grad_target_pairs().begin(),
                                                    in.grad_target_pairs().end());
     for (const auto& [tensors, target] : pairs) {
-      ItemGradient gradient;
-      for (std::size_t begin = 0; begin <= tensors.size();) {
-        const std::size_t end = std::min(tensors.find(';', begin), tensors.size());
-        gradient.tensors.push_back(tensors.substr(begin, end - begin));
-        begin = end + 1;
-      }
-      gradient.target = without_first_output(target);
+      ItemGradient gradient{split_all(tensors, ';'), without_first_output(target)};
       // A target may be what is read from the variable.
       const std::string* holder =
           names_.count(gradient.target) > 0 ? nullptr : holders.of(gradient.target);

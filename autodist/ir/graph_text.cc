@@ -52,10 +52,8 @@ class GraphPrinter {
   std::string schedule() const {
     const Schedule& schedule = graph_.schedule;
     if (schedule == Schedule{}) return "";
-    static constexpr const char* kKinds[] = {"constant", "step", "exponential", "cosine", "linear"};
-    return fmt::format("schedule {} warmup={} period={} factor={}\n",
-                       kKinds[static_cast<std::size_t>(schedule.kind)], schedule.warmup_steps,
-                       schedule.period_steps, schedule.factor);
+    return fmt::format("schedule {} warmup={} period={} factor={}\n", name_of(schedule.kind),
+                       schedule.warmup_steps, schedule.period_steps, schedule.factor);
   }
 
   template <typename Items, typename MakeRow>

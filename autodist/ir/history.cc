@@ -1,5 +1,7 @@
 #include "autodist/ir/history.h"
 
+#include <utility>
+
 #include "autodist/base/sort_unique.h"
 
 namespace autodist::ir {
@@ -63,7 +65,7 @@ bool History::overwritten(StorageId storage) const {
   return versions_[storage.value].size() > creations;
 }
 
-void analyse(Graph& graph) {
+Analysis analysis_of(const Graph& graph) {
   const History history(graph);
   std::vector<std::optional<OpId>> first_read(graph.storages.size());
   std::vector<std::optional<OpId>> last_read(graph.storages.size());
@@ -74,16 +76,24 @@ void analyse(Graph& graph) {
       last_read[storage.value] = OpId(i);
     });
   }
-  for (Variable& variable : graph.variables) {
+  Analysis analysis{graph.variables, graph.buffers};
+  for (Variable& variable : analysis.variables) {
     const StorageId storage = graph.value(variable.value).storage;
     variable.first_use = first_read[storage.value];
     variable.last_read = last_read[storage.value];
     variable.gradient_complete =
         variable.gradient ? history.maker(*variable.gradient) : std::nullopt;
   }
-  for (Buffer& buffer : graph.buffers) {
+  for (Buffer& buffer : analysis.buffers) {
     buffer.mutated = history.overwritten(graph.value(buffer.value).storage);
   }
+  return analysis;
+}
+
+void analyse(Graph& graph) {
+  Analysis analysis = analysis_of(graph);
+  graph.variables = std::move(analysis.variables);
+  graph.buffers = std::move(analysis.buffers);
 }
 
 }  // namespace autodist::ir

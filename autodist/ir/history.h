@@ -40,9 +40,15 @@ class History {
   std::vector<std::optional<OpId>> slots_;
 };
 
-// Fills what follows from the ops alone: first_use, gradient_complete and last_read of every
-// variable (through any view of its storage) and `mutated` of every buffer. Capture and
-// GraphBuilder call it; verify() compares with it. REQUIRES: ids in range.
+// A graph's variables and buffers with what follows from its ops alone: first_use,
+// gradient_complete and last_read of every variable (through any view of its storage) and `mutated`
+// of every buffer. verify() compares with it. REQUIRES: ids in range.
+struct Analysis {
+  std::vector<Variable> variables;
+  std::vector<Buffer> buffers;
+};
+[[nodiscard]] Analysis analysis_of(const Graph& graph);
+// Puts the analysis of `graph` into it; capture and GraphBuilder do. REQUIRES: ids in range.
 void analyse(Graph& graph);
 
 }  // namespace autodist::ir

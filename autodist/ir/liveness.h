@@ -23,4 +23,10 @@ std::int64_t peak_bytes(const Graph& graph, std::int64_t batch);
 // others are not: most of these have been let go of when the last gradient is made.)
 std::int64_t activation_bytes(const Graph& graph, std::int64_t batch);
 
+// The same of a graph that was captured in float32, where it runs under autocast: what products and
+// convolutions make is in 16 bits, and so is what is computed of that alone; softmax, losses, norms
+// and what reads float32 beside keep their 32. With the 16-bit copies of what products and
+// convolutions read in float32, variables among them.
+std::int64_t activation_bytes_under_autocast(const Graph& graph, std::int64_t batch);
+
 }  // namespace autodist::ir

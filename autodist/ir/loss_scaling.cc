@@ -1,12 +1,12 @@
 #include "autodist/ir/loss_scaling.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 
 namespace autodist::ir {
 namespace {
@@ -56,6 +56,9 @@ void check(const std::string& text, const LossScaling& scaling) {
 
 }  // namespace
 
+bool operator==(const LossScaling&, const LossScaling&) = default;
+bool operator==(const LossScale&, const LossScale&) = default;
+
 LossScaling parse_loss_scaling(const std::string& text) {
   LossScaling scaling;
   if (text.rfind(kDynamic, 0) != 0) {
@@ -66,12 +69,9 @@ LossScaling parse_loss_scaling(const std::string& text) {
   }
   std::string_view rest(text);
   rest.remove_prefix(kDynamic.size());
-  if (!rest.empty() && rest.front() != ':') refuse(text, fmt::format("what is '{}'", rest));
-  while (!rest.empty()) {
-    rest.remove_prefix(1);
-    const std::size_t end = std::min(rest.find(','), rest.size());
-    set(text, rest.substr(0, end), scaling);
-    rest.remove_prefix(end);
+  if (!rest.empty()) {
+    if (rest.front() != ':') refuse(text, fmt::format("what is '{}'", rest));
+    for (const std::string& item : split_all(rest.substr(1), ',')) set(text, item, scaling);
   }
   check(text, scaling);
   return scaling;

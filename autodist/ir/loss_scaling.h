@@ -22,10 +22,7 @@ struct LossScaling {
   double backoff = 0.5;
   std::int64_t interval = 2000;  // steps without overflow after which the scale grows
 
-  friend bool operator==(const LossScaling& a, const LossScaling& b) {
-    return a.scale == b.scale && a.growth == b.growth && a.backoff == b.backoff &&
-           a.interval == b.interval;
-  }
+  friend bool operator==(const LossScaling&, const LossScaling&);
 };
 
 // "dynamic", "dynamic:scale=1024,growth=2,backoff=0.5,interval=100", or a number, a fixed scale.
@@ -40,9 +37,7 @@ struct LossScale {
   std::int64_t good_steps = 0;  // without overflow, since the scale changed
   std::int64_t skipped = 0;     // steps so far
 
-  friend bool operator==(const LossScale& a, const LossScale& b) {
-    return a.scale == b.scale && a.good_steps == b.good_steps && a.skipped == b.skipped;
-  }
+  friend bool operator==(const LossScale&, const LossScale&);
 };
 LossScale first_scale(const LossScaling& scaling);
 // After a step with or without overflow: GradScaler.update(), bit for bit. A scale that would not

@@ -12,12 +12,6 @@ bool is_within(const std::string& scope, const std::string& module) {
                              scope.compare(0, module.size(), module) == 0);
 }
 
-// Of "features.0.weight": "features.0".
-std::string module_of(const std::string& tensor) {
-  const std::size_t dot = tensor.rfind('.');
-  return dot == std::string::npos ? "" : tensor.substr(0, dot);
-}
-
 std::set<StorageId> storages_of(const Graph& graph, const std::string& module) {
   std::set<StorageId> storages;
   const auto add = [&](const std::string& name, ValueId value) {
@@ -44,6 +38,11 @@ std::optional<ValueId> first_tensor(const Op& op) {
 }
 
 }  // namespace
+
+std::string module_of(const std::string& tensor) {
+  const std::size_t dot = tensor.rfind('.');
+  return dot == std::string::npos ? "" : tensor.substr(0, dot);
+}
 
 bool is_batched(const Graph& graph, ValueId value) {
   const std::vector<Affine>& sizes = graph.value(value).type.sizes;

@@ -13,6 +13,9 @@ namespace autodist::ir {
 
 inline constexpr const char* kLossName = "loss";
 
+// Of the tensor "features.0.weight": "features.0"; "" of one that is of no module.
+std::string module_of(const std::string& tensor);
+
 // What a name stands for: the gradient of a variable, or a value and the op after which it is
 // there.
 struct WatchedValue {
@@ -22,7 +25,8 @@ struct WatchedValue {
   bool batched = false;  // its first dimension is the batch
 };
 
-// Whether its first dimension is the batch. Where the graph's batch is fixed: whether it is as long.
+// Whether its first dimension is the batch; where the graph's batch is fixed, whether it is as
+// long.
 bool is_batched(const Graph& graph, ValueId value);
 
 // Nothing for names that the graph does not know; "loss" is none of them. A module's value is what

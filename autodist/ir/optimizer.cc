@@ -7,14 +7,13 @@
 #include <cmath>
 #include <set>
 #include <string_view>
-#include <tuple>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/ir/graph.h"
-#include "autodist/ir/rule_check.h"
 
 namespace autodist::ir {
 namespace {
@@ -27,27 +26,20 @@ struct RuleEntry {
   Options defaults;
 };
 
+// Defaults of a rule that keeps moments of gradients; `more`: of its further options.
+Options moments(double lr, double eps, double weight_decay, Options more = {}) {
+  more.insert(
+      {{"lr", lr}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", eps}, {"weight_decay", weight_decay}});
+  return more;
+}
+
 const std::vector<RuleEntry>& rule_table() {
   static const std::vector<RuleEntry> table = {
       {Rule::kSgd,
        "sgd",
        {{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}, {"nesterov", 0}}},
-      {Rule::kAdam,
-       "adam",
-       {{"lr", 1e-3},
-        {"beta1", 0.9},
-        {"beta2", 0.999},
-        {"eps", 1e-8},
-        {"weight_decay", 0},
-        {"amsgrad", 0}}},
-      {Rule::kAdamW,
-       "adamw",
-       {{"lr", 1e-3},
-        {"beta1", 0.9},
-        {"beta2", 0.999},
-        {"eps", 1e-8},
-        {"weight_decay", 1e-2},
-        {"amsgrad", 0}}},
+      {Rule::kAdam, "adam", moments(1e-3, 1e-8, 0, {{"amsgrad", 0}})},
+      {Rule::kAdamW, "adamw", moments(1e-3, 1e-8, 1e-2, {{"amsgrad", 0}})},
       {Rule::kAdagrad,
        "adagrad",
        {{"lr", 1e-2},
@@ -58,18 +50,11 @@ const std::vector<RuleEntry>& rule_table() {
       {Rule::kAdadelta,
        "adadelta",
        {{"lr", 1.0}, {"rho", 0.9}, {"eps", 1e-6}, {"weight_decay", 0}}},
-      {Rule::kAdamax,
-       "adamax",
-       {{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 0}}},
-      {Rule::kNAdam,
-       "nadam",
-       {{"lr", 2e-3},
-        {"beta1", 0.9},
-        {"beta2", 0.999},
-        {"eps", 1e-8},
-        {"weight_decay", 0},
-        {"momentum_decay", 4e-3},
-        {"as_published", 0}}},
+      {Rule::kAdamax, "adamax", moments(2e-3, 1e-8, 0)},
+      {Rule::kNAdam, "nadam",
+       moments(2e-3, 1e-8, 0,
+               {{"momentum_decay", 4e-3}, {"as_published", 0}, {"decoupled_weight_decay", 0}})},
+      {Rule::kRAdam, "radam", moments(1e-3, 1e-8, 0, {{"decoupled_weight_decay", 0}})},
       {Rule::kRmsProp,
        "rmsprop",
        {{"lr", 1e-2},
@@ -86,9 +71,7 @@ const std::vector<RuleEntry>& rule_table() {
         {"l1", 0},
         {"l2", 0},
         {"beta", 0}}},
-      {Rule::kLamb,
-       "lamb",
-       {{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-6}, {"weight_decay", 1e-2}}},
+      {Rule::kLamb, "lamb", moments(1e-3, 1e-6, 1e-2)},
       {Rule::kUser, "user", {{"lr", 1e-3}}},
   };
   return table;
@@ -109,30 +92,13 @@ const std::vector<std::string>& whole_options() {
   return words;
 }
 
-const std::vector<std::pair<Schedule::Kind, std::string>>& schedule_names() {
-  static const std::vector<std::pair<Schedule::Kind, std::string>> names = {
-      {Schedule::Kind::kConstant, "constant"},
-      {Schedule::Kind::kStep, "step"},
-      {Schedule::Kind::kExponential, "exponential"},
-      {Schedule::Kind::kCosine, "cosine"},
-      {Schedule::Kind::kLinear, "linear"}};
-  return names;
-}
+// By Schedule::Kind.
+constexpr const char* kSchedules[] = {"constant", "step", "exponential", "cosine", "linear"};
 
 std::string hint_for(std::string_view word, const std::vector<std::string>& known) {
   const std::string near = nearest(word, known);
   return near.empty() ? fmt::format("Known: {}.", fmt::join(known, ", "))
                       : fmt::format("Did you mean '{}'?", near);
-}
-
-std::vector<std::string> split(std::string_view text, char separator) {
-  std::vector<std::string> parts;
-  while (true) {
-    const std::size_t end = text.find(separator);
-    parts.emplace_back(text.substr(0, end));
-    if (end == std::string_view::npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 double parse_number(std::string_view key, const std::string& text) {
@@ -159,7 +125,8 @@ void check_range(std::string_view key, double value) {
     require(value >= 0 && value < 1, "at least 0 and below 1");
   } else if (key == "rho") {
     require(value >= 0 && value <= 1, "0 to 1");
-  } else if (key == "nesterov" || key == "amsgrad" || key == "centered") {
+  } else if (key == "nesterov" || key == "amsgrad" || key == "centered" || key == "as_published" ||
+             key == "decoupled_weight_decay") {
     require(value == 0 || value == 1, "0 or 1");
   } else if (key == "lr_power") {
     require(value <= 0, "at most 0");
@@ -174,7 +141,7 @@ void check_range(std::string_view key, double value) {
 }
 
 std::vector<std::string> parse_patterns(std::string_view key, const std::string& text) {
-  std::vector<std::string> patterns = split(text, '|');
+  std::vector<std::string> patterns = split_all(text, '|');
   for (const std::string& pattern : patterns) {
     if (pattern.empty()) {
       fail(ErrorCode::kUsage, "optimizer: {}='{}' has an empty pattern. Write {}=bias|norm, say.",
@@ -265,11 +232,9 @@ class Parser {
   }
 
   static Schedule::Kind schedule_kind(const std::string& value) {
-    std::vector<std::string> known;
-    for (const auto& [kind, name] : schedule_names()) {
-      if (name == value) return kind;
-      known.push_back(name);
-    }
+    const std::vector<std::string> known(std::begin(kSchedules), std::end(kSchedules));
+    const auto found = std::find(known.begin(), known.end(), value);
+    if (found != known.end()) return static_cast<Schedule::Kind>(found - known.begin());
     fail(ErrorCode::kUsage, "optimizer: unknown schedule '{}'. {}", value, hint_for(value, known));
   }
 
@@ -398,10 +363,12 @@ double factor_at(const Schedule& schedule, std::int64_t step) {
   return 1.0;
 }
 
-bool operator==(const Optimizer& a, const Optimizer& b) {
-  return std::tie(a.rule, a.no_decay, a.groups, a.schedule, a.clip_norm, a.clip_only) ==
-         std::tie(b.rule, b.no_decay, b.groups, b.schedule, b.clip_norm, b.clip_only);
-}
+bool operator==(const UpdateRule&, const UpdateRule&) = default;
+bool operator==(const Schedule&, const Schedule&) = default;
+bool operator==(const Clip&, const Clip&) = default;
+bool operator==(const Optimizer&, const Optimizer&) = default;
+
+std::string name_of(Schedule::Kind kind) { return kSchedules[static_cast<std::size_t>(kind)]; }
 
 std::string name_of(Rule rule) { return entry_of(rule).name; }
 
@@ -425,7 +392,7 @@ Optimizer parse_optimizer(const std::string& text) {
   }
   Parser parser(*entry);
   if (colon != std::string::npos) {
-    for (const std::string& item : split(text.substr(colon + 1), ',')) parser.item(item);
+    for (const std::string& item : split_all(text.substr(colon + 1), ',')) parser.item(item);
   }
   Optimizer optimizer = parser.finish();
   check_nesterov(optimizer.rule, "");
@@ -452,9 +419,7 @@ std::string to_string(const Optimizer& optimizer) {
   const Schedule& schedule = optimizer.schedule;
   if (schedule.warmup_steps != 0) add("warmup", schedule.warmup_steps);
   if (schedule.kind != Schedule::Kind::kConstant) {
-    for (const auto& [kind, name] : schedule_names()) {
-      if (kind == schedule.kind) add("schedule", name);
-    }
+    add("schedule", name_of(schedule.kind));
     add("period", schedule.period_steps);
     add("factor", schedule.factor);
   }

@@ -12,6 +12,7 @@
 
 namespace autodist::ir {
 
+// Graph files hold the numbers: new rules come at the end.
 enum class Rule : std::uint8_t {
   kSgd,       // lr, momentum, dampening, weight_decay, nesterov
   kAdam,      // lr, beta1, beta2, eps, weight_decay, amsgrad
@@ -19,12 +20,14 @@ enum class Rule : std::uint8_t {
   kAdagrad,   // lr, lr_decay, weight_decay, initial_accumulator_value, eps
   kAdadelta,  // lr, rho, eps, weight_decay
   kAdamax,    // lr, beta1, beta2, eps, weight_decay
-  kNAdam,     // lr, beta1, beta2, eps, weight_decay, momentum_decay, as_published
+  kNAdam,     // adamax's, momentum_decay, as_published, decoupled_weight_decay
   kRmsProp,   // lr, alpha, eps, weight_decay, momentum, centered
   kFtrl,      // lr, lr_power, initial_accumulator_value, l1, l2, beta
   kLamb,      // lr, beta1, beta2, eps, weight_decay; needs per-variable norms: a declared barrier
   kUser,      // a user's own elementwise rule, bound by name at the session
+  kRAdam,     // adamax's, decoupled_weight_decay
 };
+constexpr Rule kLastRule = Rule::kRAdam;
 
 // Every option has a value: defaults are those of PyTorch (FTRL: TensorFlow's; LAMB: the paper's).
 struct UpdateRule {
@@ -38,9 +41,7 @@ struct UpdateRule {
     return found == options.end() ? 0 : found->second;
   }
 
-  friend bool operator==(const UpdateRule& a, const UpdateRule& b) {
-    return a.rule == b.rule && a.options == b.options && a.user_rule == b.user_rule;
-  }
+  friend bool operator==(const UpdateRule&, const UpdateRule&);
 };
 
 // Learning rate = the rule's lr times factor(step). A function of the step alone.
@@ -56,21 +57,17 @@ struct Schedule {
   std::int64_t period_steps = 1;  // kStep: every; kCosine, kLinear: until
   double factor = 1.0;  // kStep, kExponential: multiplied per period; kCosine, kLinear: at the end
 
-  friend bool operator==(const Schedule& a, const Schedule& b) {
-    return a.kind == b.kind && a.warmup_steps == b.warmup_steps &&
-           a.period_steps == b.period_steps && a.factor == b.factor;
-  }
+  friend bool operator==(const Schedule&, const Schedule&);
 };
 double factor_at(const Schedule& schedule, std::int64_t step);
+std::string name_of(Schedule::Kind kind);  // "cosine"
 
 // Gradients of `variables` are scaled by min(1, max_norm / their joint 2-norm). A declared barrier.
 struct Clip {
   double max_norm = 1.0;
   std::vector<Id<struct VariableTag>> variables;
 
-  friend bool operator==(const Clip& a, const Clip& b) {
-    return a.max_norm == b.max_norm && a.variables == b.variables;
-  }
+  friend bool operator==(const Clip&, const Clip&);
 };
 
 // What a user types: "adamw:lr=1e-3,decay=0.01,no_decay=bias|norm,warmup=100,clip=1.0".
@@ -94,9 +91,12 @@ std::string name_of(Rule rule);                     // "adamw"
 UpdateRule default_rule(Rule rule);
 
 struct Graph;
-// Sets graph.variables[i].update, graph.clips and graph.schedule. Throws Error(kUsage) where the
-// rule cannot train a variable (momentum or weight decay on a sparse one) or a pattern matches
-// nothing.
+struct Variable;
+// Throws Error(kUsage) where the rule cannot train the variable: momentum or weight decay on one
+// with sparse gradients, nesterov without momentum.
+void check_trains(const Variable& variable, const UpdateRule& rule);
+// Sets graph.variables[i].update, graph.clips and graph.schedule. Throws Error(kUsage) as
+// check_trains() does, and where a pattern matches nothing.
 void declare_updates(Graph& graph, const Optimizer& optimizer);
 
 }  // namespace autodist::ir

@@ -41,8 +41,9 @@ TEST(Optimizer, ReadsWhatAUserTypes) {
 }
 
 TEST(Optimizer, EveryRuleAloneHasItsDefaultsAndParsesBack) {
-  for (Rule rule : {Rule::kSgd, Rule::kAdam, Rule::kAdamW, Rule::kAdagrad, Rule::kAdadelta,
-                    Rule::kAdamax, Rule::kNAdam, Rule::kRmsProp, Rule::kFtrl, Rule::kLamb}) {
+  for (Rule rule :
+       {Rule::kSgd, Rule::kAdam, Rule::kAdamW, Rule::kAdagrad, Rule::kAdadelta, Rule::kAdamax,
+        Rule::kNAdam, Rule::kRAdam, Rule::kRmsProp, Rule::kFtrl, Rule::kLamb}) {
     const Optimizer optimizer = parse_optimizer(name_of(rule));
     EXPECT_EQ(optimizer.rule, default_rule(rule));
     EXPECT_EQ(parse_optimizer(to_string(optimizer)), optimizer) << to_string(optimizer);
@@ -52,7 +53,8 @@ TEST(Optimizer, EveryRuleAloneHasItsDefaultsAndParsesBack) {
 TEST(Optimizer, TextParsesBackToTheSame) {
   for (const char* text :
        {"sgd:lr=0.1,momentum=0.9,nesterov=1", "sgd:lr=0.1,momentum=0.9,nesterov=true",
-        "adam:lr=0.0003,amsgrad=1,warmup=5", "lamb:lr=0.01,decay=0,schedule=linear,period=7",
+        "radam:decay=0.1,decoupled_weight_decay=1", "adam:lr=0.0003,amsgrad=1,warmup=5",
+        "lamb:lr=0.01,decay=0,schedule=linear,period=7",
         "rmsprop:alpha=0.9,momentum=0.1,centered=1,schedule=step,period=30,factor=0.5",
         "ftrl:l1=0.01,l2=0.1,beta=1,schedule=exponential,period=10",
         "user:rule=lion,lr=1e-4,beta=0.9,clip=0.5,clip_only=a|b",

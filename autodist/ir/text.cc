@@ -93,6 +93,15 @@ std::string to_string(const TensorType& type) {
 
 std::string name_of(Phase phase) { return phase == Phase::kForward ? "fwd" : "bwd"; }
 
+std::string full_name(const Op& op) {
+  return op.overload.empty() ? op.name : fmt::format("{}.{}", op.name, op.overload);
+}
+
+std::string in_scope(const Graph& graph, const Op& op) {
+  const std::string& scope = graph.scopes[op.scope.value];
+  return scope.empty() ? "" : fmt::format(" in {}", scope);
+}
+
 Names::Names(const Graph& graph) : graph_(graph), slots_(graph.slot_count) {
   const auto name = [&](const auto& named) {
     for (const auto& each : named) slots_[graph.value(each.value).slot.value] = each.name;
@@ -128,9 +137,8 @@ std::string to_string(const Names& names, const Op& op, ShowTypes types) {
     const bool written = std::find(op.writes.begin(), op.writes.end(), i) != op.writes.end();
     arguments.push_back((written ? "!" : "") + std::visit(print, op.arguments[i]));
   }
-  return fmt::format("{}{}{}{}{}({})", fmt::join(results, ", "), results.empty() ? "" : " = ",
-                     op.name, op.overload.empty() ? "" : ".", op.overload,
-                     fmt::join(arguments, ", "));
+  return fmt::format("{}{}{}({})", fmt::join(results, ", "), results.empty() ? "" : " = ",
+                     full_name(op), fmt::join(arguments, ", "));
 }
 
 std::string to_string(const UpdateRule& update) {

@@ -16,6 +16,11 @@ std::string to_string(const Affine& affine);
 std::string to_string(const TensorType& type);
 // "fwd", "bwd".
 std::string name_of(Phase phase);
+// "aten::add.Tensor": an op's name with its overload, where it has one.
+std::string full_name(const Op& op);
+// What stands behind an op's name: " in features.0"; "" where it is of no module. REQUIRES: in
+// range.
+std::string in_scope(const Graph& graph, const Op& op);
 
 // The names that people know values by: a variable's, buffer's or constant's own name, "%x" for the
 // input x, "%12" for all others. A later version of a named tensor is "running_mean@1".

@@ -233,8 +233,7 @@ class Verifier {
   }
 
   void check_analysis() const {
-    Graph expected = graph_;
-    analyse(expected);
+    const Analysis expected = analysis_of(graph_);
     const auto number = [](const std::optional<OpId>& id) {
       return id ? std::to_string(id->value) : std::string("none");
     };

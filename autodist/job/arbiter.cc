@@ -16,8 +16,7 @@ GenerationEnd end_of_signal(int number) {
 }
 
 GenerationEnd end_of_exit(int code) {
-  constexpr int kDefect = 70;     // EX_SOFTWARE
-  constexpr int kBySignal = 128;  // and its number: what a shell says of its command
+  constexpr int kDefect = 70;  // EX_SOFTWARE
   switch (code) {
     case 0:
       return GenerationEnd::kInOrder;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
+
+#include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 
 namespace autodist::job {
 namespace {
@@ -19,14 +21,6 @@ void add_folders(const std::string& mount, std::string group, std::vector<std::s
     if (group.size() <= 1) return;
     group = group.substr(0, std::max<std::size_t>(group.rfind('/'), 1));
   }
-}
-
-bool names(const std::string& controllers, const std::string& wanted) {
-  std::istringstream each(controllers);
-  for (std::string name; std::getline(each, name, ',');) {
-    if (name == wanted) return true;
-  }
-  return false;
 }
 
 // Of files, which a group gives back when it needs memory.
@@ -61,11 +55,7 @@ std::optional<std::string> read_if_there(const std::string& path) {
 std::vector<double> numbers_in(const std::optional<std::string>& text) {
   std::vector<double> numbers;
   std::istringstream words(text.value_or(""));
-  for (std::string word; words >> word;) {
-    char* end = nullptr;
-    const double number = std::strtod(word.c_str(), &end);
-    numbers.push_back(*end == '\0' ? number : 0);
-  }
+  for (std::string word; words >> word;) numbers.push_back(as_number<double>(word).value_or(0));
   return numbers;
 }
 
@@ -78,10 +68,11 @@ std::vector<ControlGroup> control_groups(const std::string& groups, const std::s
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::vector<std::string> each = split(controllers, ',');
     ControlGroup group{line.substr(second + 1), {}};
     if (controllers.empty()) {
       add_folders(kMount, group.name, group.folders);
-    } else if (names(controllers, controller)) {
+    } else if (std::find(each.begin(), each.end(), controller) != each.end()) {
       add_folders(std::string(kMount) + "/" + controllers, group.name, group.folders);
       if (controllers != controller) {
         add_folders(std::string(kMount) + "/" + controller, group.name, group.folders);

@@ -12,11 +12,13 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
-#include <sstream>
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 #include "autodist/job/place.h"
+#include "autodist/job/step_losses.h"
+#include "autodist/job/subprocess.h"
 
 namespace autodist::job {
 namespace {
@@ -32,8 +34,6 @@ constexpr std::int64_t kApart = std::int64_t{1} << 40;
 constexpr std::uint32_t kMostDescriptors = 1'048'576;
 constexpr std::int64_t kRecoveries = 64;
 constexpr std::size_t kModels = 32;  // those beyond are counted as one
-constexpr std::size_t kLosses = 4096;
-constexpr int kBeyondThoseOfARank = 10;  // a process that is started has others as its first ones
 
 // Before each document.
 struct Entry {
@@ -47,6 +47,17 @@ struct Entry {
        std::strerror(errno));
 }
 
+Descriptor new_file() {
+  const Descriptor made(::memfd_create("autodist-job", MFD_CLOEXEC));
+  if (made.get() < 0) refuse("memfd_create");
+  Descriptor file(::fcntl(made.get(), F_DUPFD, kFirstFreeDescriptor));
+  if (file.get() < 0) refuse("fcntl");
+  if (::ftruncate(file.get(), kHead) != 0) refuse("ftruncate");
+  return file;
+}
+
+std::int64_t snapshot_at(std::int64_t slot) { return (slot + 1) * kApart; }
+
 }  // namespace
 
 struct JobMemory::Shared {
@@ -57,8 +68,8 @@ struct JobMemory::Shared {
   std::atomic<std::size_t> model{0};  // that is trained
   std::atomic<std::int64_t> furthest[kModels] = {};
   std::atomic<std::int64_t> saved{-1};
-  std::atomic<std::int64_t> saved_to_stay{-1};
-  std::atomic<std::int64_t> kept{-1};  // twice the snapshot's step, and its slot
+  std::atomic<std::int64_t> saved_no_snapshot{-1};  // the newest that is no snapshot
+  std::atomic<std::int64_t> kept{-1};               // twice the snapshot's step, and its slot
   std::atomic<std::int64_t> unusable_bytes{0};
   char unusable[2048] = {};                // addresses, each with a line's end
   std::atomic<std::int64_t> recovered{0};  // so often; the last ones, in turn:
@@ -66,16 +77,10 @@ struct JobMemory::Shared {
   std::atomic<std::int64_t> beats{0};
   std::atomic<double> silence_limit{0};  // seconds
   std::atomic<std::int64_t> process{0};  // that beats
-  std::atomic<std::int64_t> loss_after{-1};
-  std::atomic<double> loss{0};
+  std::atomic<std::int64_t> steps_at_last_loss{-1};
+  std::atomic<double> last_loss{0};
   std::atomic<std::int64_t> generation{0};
-  // Those of a model that has one step after the other lie one after the other, in turn.
-  struct Loss {
-    std::atomic<std::int64_t> generation{-1};  // that computed it; -1: there is none
-    std::atomic<std::int64_t> step{0};
-    std::atomic<std::uint64_t> model{0};
-    std::atomic<double> loss{0};
-  } losses[kLosses];
+  StepLosses losses;
   std::atomic<std::int64_t> plans_kept{0};
   std::atomic<bool> tries_plans{false};
   std::atomic<std::uint32_t> standing_by{0};
@@ -83,18 +88,11 @@ struct JobMemory::Shared {
   std::atomic<std::uint32_t> turn{0};
 };
 
-JobMemory::JobMemory() {
+JobMemory::JobMemory() : JobMemory(new_file()) {
   static_assert(sizeof(Shared) <= kHead);
   static_assert(std::atomic<std::int64_t>::is_always_lock_free);
   static_assert(std::atomic<double>::is_always_lock_free);
-  const Descriptor made(::memfd_create("autodist-job", MFD_CLOEXEC));
-  if (made.get() < 0) refuse("memfd_create");
-  file_ = Descriptor(::fcntl(made.get(), F_DUPFD, kBeyondThoseOfARank));
-  if (file_.get() < 0) refuse("fcntl");
-  if (::ftruncate(file_.get(), kHead) != 0) refuse("ftruncate");
-  void* page = ::mmap(nullptr, kHead, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
-  if (page == MAP_FAILED) refuse("mmap");
-  shared_ = new (page) Shared;
+  shared_ = new (shared_) Shared;
 }
 
 JobMemory::JobMemory(Descriptor file) : file_(std::move(file)) {
@@ -179,11 +177,7 @@ void JobMemory::note_unusable(const std::vector<std::string>& addresses) {
 }
 
 std::vector<std::string> JobMemory::unusable() const {
-  std::istringstream lines(
-      std::string(shared_->unusable, static_cast<std::size_t>(shared_->unusable_bytes)));
-  std::vector<std::string> addresses;
-  for (std::string each; std::getline(lines, each);) addresses.push_back(each);
-  return addresses;
+  return split({shared_->unusable, static_cast<std::size_t>(shared_->unusable_bytes)}, '\n');
 }
 
 void JobMemory::begin_generation(std::uint32_t standby, const std::string& checkpoint) {
@@ -223,8 +217,8 @@ void JobMemory::note_steps(std::size_t model, std::int64_t done) {
   if (done > shared_->first) shared_->trained = true;
 }
 
-void JobMemory::note_saved(std::int64_t step, bool passes) {
-  if (!passes) shared_->saved_to_stay = step;
+void JobMemory::note_saved(std::int64_t step, bool is_snapshot) {
+  if (!is_snapshot) shared_->saved_no_snapshot = step;
   shared_->saved = step;
 }
 
@@ -239,46 +233,30 @@ JobMemory::Heartbeats JobMemory::heartbeats() const {
   return {beats, Seconds{shared_->silence_limit}, shared_->process};
 }
 
-void JobMemory::note_loss(std::int64_t done, double loss) {
-  shared_->loss = loss;
-  shared_->loss_after = done;
+void JobMemory::note_last_loss(std::int64_t done, double loss) {
+  shared_->last_loss = loss;
+  shared_->steps_at_last_loss = done;
 }
 
-std::optional<double> JobMemory::loss_after(std::int64_t done) const {
-  return shared_->loss_after == done ? std::optional<double>(shared_->loss) : std::nullopt;
+std::optional<double> JobMemory::last_loss(std::int64_t done) const {
+  if (shared_->steps_at_last_loss != done) return std::nullopt;
+  return shared_->last_loss.load();
 }
 
-// What a chief that dies in between has written of one is not taken for a loss: the generation is
-// gone first, and comes last.
-std::optional<double> JobMemory::note_step_loss(std::uint64_t model, std::int64_t step,
-                                                double loss) {
-  Shared::Loss& slot = shared_->losses[(model + static_cast<std::uint64_t>(step)) % kLosses];
-  const std::int64_t now = shared_->generation;
-  std::optional<double> before;
-  const bool is_again = slot.generation >= 0 && slot.generation != now;
-  if (is_again && slot.model == model && slot.step == step) before = slot.loss;
-  slot.generation = -1;
-  slot.model = model;
-  slot.step = step;
-  slot.loss = loss;
-  slot.generation = now;
-  return before;
+std::optional<double> JobMemory::compare_loss(std::uint64_t series, std::int64_t step,
+                                              double loss) {
+  return shared_->losses.compare(shared_->generation, series, step, loss);
 }
 
-void JobMemory::forget_step_losses() {
-  for (Shared::Loss& each : shared_->losses) each.generation = -1;
-}
+void JobMemory::forget_compared_losses() { shared_->losses.forget(); }
 
-std::vector<std::string> JobMemory::note_computing(std::size_t job,
+std::vector<std::string> JobMemory::note_computing(std::size_t job_number,
                                                    const std::vector<std::string>& ranks) {
-  const std::string name = kComputing + std::to_string(job);
+  const std::string name = fmt::format("{}{}", kComputing, job_number);
   const std::string now = fmt::format("{}\n", fmt::join(ranks, "\n"));
   const std::string before = last_of(kHead, name).value_or("");
   if (before != now) append(kHead, name, {now});
-  std::vector<std::string> lines;
-  std::istringstream text(before);
-  for (std::string each; std::getline(text, each);) lines.push_back(each);
-  return lines;
+  return split(before, '\n');
 }
 
 std::optional<std::string> JobMemory::read(std::int64_t at, std::uint64_t size) const {
@@ -355,8 +333,6 @@ void JobMemory::note_trials(bool go_on) { shared_->tries_plans = go_on; }
 
 bool JobMemory::tries_plans() const { return shared_->tries_plans; }
 
-std::int64_t JobMemory::snapshot_at(std::int64_t slot) const { return (slot + 1) * kApart; }
-
 void JobMemory::begin_snapshot() {
   const std::int64_t kept = shared_->kept;
   writes_ = kept < 0 ? 0 : 1 - kept % 2;
@@ -375,7 +351,7 @@ void JobMemory::end_snapshot(std::int64_t step) { shared_->kept = 2 * step + wri
 
 void JobMemory::forget_snapshot() {
   shared_->kept = -1;
-  shared_->saved = shared_->saved_to_stay.load();
+  shared_->saved = shared_->saved_no_snapshot.load();
 }
 
 std::optional<std::string> JobMemory::from_snapshot(const std::string& name) const {
@@ -393,8 +369,8 @@ std::vector<std::string> JobMemory::files_of_snapshot() const {
   return names;
 }
 
-void JobMemory::note_folder(const std::string& job, const std::string& path) {
-  const std::string name = kFolder + job;
+void JobMemory::note_folder(const std::string& prefix, const std::string& path) {
+  const std::string name = kFolder + prefix;
   if (path != last_of(kHead, name)) append(kHead, name, {path});
 }
 

@@ -82,9 +82,9 @@ class JobMemory {
   // By the chief: so many steps are done of the program's first, second, … model. The first call
   // says where its training begins.
   void note_steps(std::size_t model, std::int64_t done);
-  // By the chief, from any thread: a checkpoint of this step is written; one that `passes` goes
-  // with forget_snapshot().
-  void note_saved(std::int64_t step, bool passes = false);
+  // By the chief, from any thread: a checkpoint of this step is on a disk; one that is a snapshot
+  // goes with forget_snapshot().
+  void note_saved(std::int64_t step, bool is_snapshot = false);
 
   // By the chief, from any thread, again and again: it lives. When it has not said so for the limit
   // it is lost; a limit of 0 s: it need not say so any more.
@@ -96,22 +96,21 @@ class JobMemory {
   };
   [[nodiscard]] Heartbeats heartbeats() const;
 
-  // By the chief: the loss of the step after which so many are done.
-  void note_loss(std::int64_t done, double loss);
-  // Of the last one that was noted, where that is this one.
-  [[nodiscard]] std::optional<double> loss_after(std::int64_t done) const;
+  // By the chief: the loss of the last step, after which so many are done.
+  void note_last_loss(std::int64_t done, double loss);
+  // That one, where so many are done.
+  [[nodiscard]] std::optional<double> last_loss(std::int64_t done) const;
 
-  // By the chief: this generation has done that step of the model and plan that `model` stands for,
-  // with this loss. Returns the loss that an earlier generation had there, if it is remembered:
-  // some thousand are.
-  std::optional<double> note_step_loss(std::uint64_t model, std::int64_t step, double loss);
-  // Forgets all losses: the job has ended in order.
-  void forget_step_losses();
+  // By the chief: StepLosses::compare() for this generation.
+  std::optional<double> compare_loss(std::uint64_t series, std::int64_t step, double loss);
+  // Nothing is compared with them any more: the job has ended in order.
+  void forget_compared_losses();
 
-  // By the chief: what each rank of this job of the program's first, second, … (from 0) computes
-  // with, in a line. Returns those of the generation before; none: there was none. Throws
+  // By the chief: what each rank of a job computes with, in a line; `job_number`: of the program's
+  // jobs, from 0. Returns those of the generation before; none: there was none. Throws
   // Error(kEnvironment).
-  std::vector<std::string> note_computing(std::size_t job, const std::vector<std::string>& ranks);
+  std::vector<std::string> note_computing(std::size_t job_number,
+                                          const std::vector<std::string>& ranks);
 
   // Plans by name, of which the last that is kept counts. By the chief. keep_plan() throws
   // Error(kEnvironment).
@@ -128,23 +127,22 @@ class JobMemory {
   void begin_snapshot();
   void add_to_snapshot(const std::string& name, const std::vector<std::string_view>& pieces);
   void end_snapshot(std::int64_t step);
-  // There is none any more, and the newest checkpoint is the last one that does not pass. By the
+  // There is none any more, and the newest checkpoint is the last one that is no snapshot. By the
   // chief.
   void forget_snapshot();
   // A file of the one that is kept.
   [[nodiscard]] std::optional<std::string> from_snapshot(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> files_of_snapshot() const;
-  // Where files whose names begin with `job` would be looked for on a disk, as an absolute path: by
-  // the chief. Throws Error(kEnvironment). And where those of the snapshot are; "" where that is
-  // not known.
-  void note_folder(const std::string& job, const std::string& path);
+  // By the chief: where a job whose files' names begin with `prefix` looks for its checkpoints on a
+  // disk, as an absolute path. Throws Error(kEnvironment). And that of the job that has taken the
+  // snapshot; "" where it is not known.
+  void note_folder(const std::string& prefix, const std::string& path);
   [[nodiscard]] std::string folder_of_snapshot() const;
 
  private:
   struct Shared;
   explicit JobMemory(Descriptor file);
   [[nodiscard]] std::optional<std::string> read(std::int64_t at, std::uint64_t size) const;
-  [[nodiscard]] std::int64_t snapshot_at(std::int64_t slot) const;
   // Documents by name, one after the other from `at` on, are read in order, and appended to.
   template <typename Visit>
   std::int64_t for_each_entry(std::int64_t at, Visit visit) const;

@@ -111,39 +111,22 @@ TEST(JobMemory, AChiefIsHeardUntilItNeedNotBe) {
 
 TEST(JobMemory, TheLastLossIsThatOfItsStepAlone) {
   JobMemory memory;
-  EXPECT_FALSE(memory.loss_after(0));
-  memory.note_loss(300, 0.25);
+  EXPECT_FALSE(memory.last_loss(0));
+  memory.note_last_loss(300, 0.25);
   memory.begin_generation();
-  EXPECT_EQ(memory.loss_after(300), 0.25);
-  EXPECT_FALSE(memory.loss_after(299));
+  EXPECT_EQ(memory.last_loss(300), 0.25);
+  EXPECT_FALSE(memory.last_loss(299));
 }
 
-TEST(JobMemory, AStepsLossIsThatOfAnEarlierGeneration) {
+TEST(JobMemory, AGenerationComparesItsLossesWithThoseOfEarlierOnes) {
   JobMemory memory;
-  constexpr std::uint64_t kModel = 0xfedcba9876543210;
-  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.25));
-  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.5)) << "the program itself has gone back";
+  EXPECT_FALSE(memory.compare_loss(5, 7, 0.25));
+  EXPECT_FALSE(memory.compare_loss(5, 7, 0.5));
   memory.begin_generation();
-  EXPECT_FALSE(memory.note_step_loss(kModel, 8, 0.125));
-  EXPECT_FALSE(memory.note_step_loss(kModel + 1, 7, 0.125)) << "of another model or plan";
-  EXPECT_EQ(memory.note_step_loss(kModel, 7, 0.75), 0.5);
-  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.75)) << "that was this one's";
+  EXPECT_EQ(memory.compare_loss(5, 7, 0.75), 0.5);
+  memory.forget_compared_losses();
   memory.begin_generation();
-  EXPECT_EQ(memory.note_step_loss(kModel, 7, 0.75), 0.75);
-  memory.begin_generation();
-  memory.forget_step_losses();
-  EXPECT_FALSE(memory.note_step_loss(kModel, 7, 0.75)) << "its job has ended in order";
-}
-
-TEST(JobMemory, TheLastLossesAreKept) {
-  JobMemory memory;
-  for (std::int64_t step = 0; step < 10'000; ++step) {
-    memory.note_step_loss(5, step, static_cast<double>(step));
-  }
-  memory.begin_generation();
-  EXPECT_FALSE(memory.note_step_loss(5, 5'000, 0));
-  EXPECT_EQ(memory.note_step_loss(5, 6'000, 0), 6'000);
-  EXPECT_EQ(memory.note_step_loss(5, 9'999, 0), 9'999);
+  EXPECT_FALSE(memory.compare_loss(5, 7, 0.75));
 }
 
 TEST(JobMemory, WhatRanksComputeWithIsThatOfTheStartBefore) {
@@ -226,7 +209,7 @@ TEST(JobMemory, KeepsASnapshotUntilTheNextIsComplete) {
   EXPECT_EQ(memory.files_of_snapshot(), (std::vector<std::string>{"model", "state"}));
   EXPECT_EQ(memory.plan("gan"), "plan");
   memory.note_saved(6);
-  memory.note_saved(9, /*passes=*/true);
+  memory.note_saved(9, /*is_snapshot=*/true);
   EXPECT_EQ(memory.progress().saved, 9);
   memory.forget_snapshot();
   EXPECT_EQ(memory.progress().kept, -1);

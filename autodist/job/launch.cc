@@ -81,7 +81,7 @@ class Guardian {
     if (pid_ == 0) {
       ::setsid();  // no terminal's signal is for it
       const int nothing = ::open("/dev/null", O_WRONLY);
-      const int in = ::fcntl(pipe_.read_end.get(), F_DUPFD_CLOEXEC, 10);
+      const int in = ::fcntl(pipe_.read_end.get(), F_DUPFD_CLOEXEC, kFirstFreeDescriptor);
       ::dup2(in, STDIN_FILENO);
       ::dup2(nothing, STDOUT_FILENO);  // who reads ours need not wait for its end
       ::dup2(nothing, STDERR_FILENO);
@@ -164,15 +164,12 @@ CommandLine own_command_line() {
 
 RankProcess here(const CommandLine& command, const JobPlace& place,
                  const std::vector<std::string>& inherited) {
-  constexpr int kKeyDescriptor = 3;
   RankProcess process;
   process.rank = place.rank;
   process.command = command;
+  process.environment = place_variables(place, kKeyDescriptor);
   for (const std::string& each : inherited) {
     if (!names_a_place(each)) process.environment.push_back(each);
-  }
-  for (const std::string& each : place_variables(place, kKeyDescriptor)) {
-    process.environment.push_back(each);
   }
   if (!says_how_to_wait(environment_of(inherited))) {
     process.environment.push_back(std::string(kWaitPolicy) + "=" + kPassive);
@@ -212,23 +209,28 @@ void StartedRanks::start(const RankProcess& rank) {
   std::vector<char*> environment = argv_of(variables);
   const std::vector<char*> argv = argv_of(arguments);
   const pid_t parent = ::getpid();
-  const int when_we_die = guardian_ ? SIGTERM : SIGKILL;  // behind the one comes the guardian
+  // After a SIGTERM the guardian kills the ranks that have not ended.
+  const int when_we_die = guardian_ ? SIGTERM : SIGKILL;
   const pid_t pid = forked(whom);
   if (pid == 0) {
-    ::signal(SIGTERM, SIG_DFL);  // until exec it has our handlers, which would swallow it
+    // Until it becomes the rank's program, the child runs our handler, and would not end by the
+    // SIGTERM that follows our death.
+    ::signal(SIGTERM, SIG_DFL);
     ::prctl(PR_SET_PDEATHSIG, when_we_die);
     if (::getppid() != parent) ::_exit(1);  // the parent died before prctl took hold
     ::setpgid(0, 0);                        // Ctrl-C is for us to pass on
     const int nothing = ::open("/dev/null", O_RDONLY);
-    // Away from where they go to: the ends of pipes may be any of the first descriptors.
-    const int in = ::fcntl(input.read_end.get(), F_DUPFD_CLOEXEC, 10);
-    const int out = ::fcntl(lines.write_end.get(), F_DUPFD_CLOEXEC, 10);
+    // Where this process has few descriptors, the ends of the pipes are among the first ones, which
+    // the dup2() calls below replace.
+    const int in = ::fcntl(input.read_end.get(), F_DUPFD_CLOEXEC, kFirstFreeDescriptor);
+    const int out = ::fcntl(lines.write_end.get(), F_DUPFD_CLOEXEC, kFirstFreeDescriptor);
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(in, rank.input_descriptor);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    // What it says when we are gone is lost, and nothing that ends it.
-    if (when_we_die == SIGTERM) ::fcntl(lines.read_end.get(), F_DUPFD, 10);
+    // A rank that ends in order after our death may still write: its pipe has a reader, which is
+    // the rank itself and reads nothing, so that no SIGPIPE ends it.
+    if (when_we_die == SIGTERM) ::fcntl(lines.read_end.get(), F_DUPFD, kFirstFreeDescriptor);
     if (!rank.environment.empty()) environ = environment.data();
     ::execvp(rank.command.program.c_str(), argv.data());
     say_not_started(rank.command.program, errno);

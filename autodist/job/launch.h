@@ -37,6 +37,9 @@ struct RankProcess {
   int input_descriptor = 0;
 };
 
+// The descriptor from which a rank that this program starts reads the job's key.
+inline constexpr int kKeyDescriptor = 3;
+
 // A rank on this machine; the key goes by descriptor. It inherits these variables, but for another
 // rank's place.
 RankProcess here(const CommandLine& command, const JobPlace& place,

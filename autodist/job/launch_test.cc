@@ -1,23 +1,27 @@
 #include "autodist/job/launch.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <thread>
+#include <utility>
 
 #include "autodist/base/error.h"
+#include "tests/happens.h"
+#include "tests/outcome_of.h"
 
 namespace autodist::job {
 namespace {
 
 using namespace std::chrono_literals;
+using testing_jobs::is_gone;
 
 // Collects what the ranks write.
 struct Lines {
@@ -33,17 +37,6 @@ struct Lines {
 };
 
 CommandLine shell(const std::string& script) { return {"/bin/sh", {"sh", "-c", script}}; }
-
-// Gone, or a zombie that nobody has waited for.
-bool has_ended(const std::string& pid) {
-  for (int i = 0; i < 3000; ++i) {
-    std::ifstream stat("/proc/" + pid + "/stat");
-    std::string line;
-    if (!std::getline(stat, line) || line.find(") Z ") != std::string::npos) return true;
-    std::this_thread::sleep_for(5ms);
-  }
-  return false;
-}
 
 JobPlace job_of(std::uint32_t size) {
   JobPlace job;
@@ -130,7 +123,7 @@ TEST(StartedRanks, NoneIsLeftRunning) {
 
 TEST(StartedRanks, NoneIsLeftWhereAnotherCannotBeStarted) {
   Lines lines;
-  std::vector<RankProcess> ranks = local_ranks("echo $$; exec sleep 60", job_of(3));
+  std::vector<RankProcess> ranks = local_ranks("exec sleep 60", job_of(3));
   ranks.back().input = std::string(1 << 20, 'x');
   try {
     const StartedRanks started(ranks, lines.output());
@@ -140,7 +133,7 @@ TEST(StartedRanks, NoneIsLeftWhereAnotherCannotBeStarted) {
     EXPECT_EQ(std::string(error.what()).find("rank 2: 1048576 bytes of input did not fit"), 0U)
         << error.what();
   }
-  for (const std::string& pid : lines.by_rank[1]) EXPECT_TRUE(has_ended(pid)) << pid;
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
 }
 
 TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
@@ -152,7 +145,7 @@ TEST(StartedRanks, WhatARankHasStartedEndsWithIt) {
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s);
   ASSERT_EQ(lines.by_rank[1].size(), 1U);
-  EXPECT_TRUE(has_ended(lines.by_rank[1].front()));
+  EXPECT_TRUE(is_gone(std::stoi(lines.by_rank[1].front())));
 }
 
 TEST(StartedRanks, WhatARankSaidLastIsTold) {
@@ -178,63 +171,59 @@ TEST(StartedRanks, RanksOutliveTheThreadThatStartedThem) {
   EXPECT_EQ(lines.by_rank[1], std::vector<std::string>{"done"});
 }
 
-// A launcher that is killed can kill nobody itself.
-TEST(StartedRanks, WhatARankHasStartedDiesWithALauncherThatIsKilled) {
+// The first lines of ranks whose launcher, a process of its own, is killed when it has so many. It
+// can end nobody itself then.
+std::vector<std::string> said_to_killed_launcher(const std::string& script, const JobPlace& job,
+                                                 std::size_t count) {
   int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
+  EXPECT_EQ(::pipe(ends), 0);
   const pid_t launcher = ::fork();
-  ASSERT_GE(launcher, 0);
+  if (launcher < 0) {
+    ADD_FAILURE() << "fork";
+    return {};
+  }
   if (launcher == 0) {
     StartedRanks ranks(
-        local_ranks("trap '' TERM HUP; sleep 61 & echo $!; wait", job_of(3)),
+        local_ranks(script, job),
         [&](std::uint32_t, const std::string& line) {
-          (void)!::write(ends[1], (line + " ").data(), line.size() + 1);
+          const std::string text = fmt::format("{}\n", line);
+          (void)!::write(ends[1], text.data(), text.size());
         },
         StartedRanks::DiesWithUs::kGroups);
     while (true) ::pause();
   }
-  std::vector<std::string> grandchildren(1);
-  while (grandchildren.size() < 3) {
-    char c = 0;
-    ASSERT_EQ(::read(ends[0], &c, 1), 1);
-    if (c == ' ') grandchildren.emplace_back();
-    if (c != ' ') grandchildren.back() += c;
+  std::vector<std::string> lines;
+  std::string line;
+  for (char c = 0; lines.size() < count && ::read(ends[0], &c, 1) == 1;) {
+    if (c == '\n') {
+      lines.push_back(std::exchange(line, ""));
+    } else {
+      line += c;
+    }
   }
-  grandchildren.pop_back();
   ::kill(launcher, SIGKILL);
   ::waitpid(launcher, nullptr, 0);
-  for (const std::string& pid : grandchildren) EXPECT_TRUE(has_ended(pid)) << pid;
+  for (const int end : ends) ::close(end);
+  return lines;
+}
+
+TEST(StartedRanks, WhatARankHasStartedDiesWithALauncherThatIsKilled) {
+  const std::vector<std::string> grandchildren =
+      said_to_killed_launcher("trap '' TERM HUP; sleep 61 & echo $!; wait", job_of(3), 2);
+  EXPECT_EQ(grandchildren.size(), 2U);
+  for (const std::string& pid : grandchildren) EXPECT_TRUE(is_gone(std::stoi(pid))) << pid;
 }
 
 TEST(StartedRanks, ALauncherThatIsKilledHasItsRanksEndInOrder) {
-  const std::string told = testing::TempDir() + "autodist-told-" + std::to_string(::getpid());
-  int ends[2];
-  ASSERT_EQ(::pipe(ends), 0);
-  const pid_t launcher = ::fork();
-  ASSERT_GE(launcher, 0);
-  if (launcher == 0) {
-    // Its last words would end it where nobody holds the pipe's other end.
-    StartedRanks ranks(
-        local_ranks("trap 'echo ends && echo told > " + told +
-                        "; exit 0' TERM; echo ready; "
-                        "while :; do sleep 0.05; done",
-                    job_of(2)),
-        [&](std::uint32_t, const std::string&) { (void)!::write(ends[1], ".", 1); },
-        StartedRanks::DiesWithUs::kGroups);
-    while (true) ::pause();
-  }
-  char c = 0;
-  ASSERT_EQ(::read(ends[0], &c, 1), 1);
-  ::kill(launcher, SIGKILL);
-  ::waitpid(launcher, nullptr, 0);
-  std::string said;
-  for (int i = 0; i < 1000 && said.empty(); ++i) {
-    std::ifstream file(told);
-    std::getline(file, said);
-    std::this_thread::sleep_for(5ms);
-  }
-  EXPECT_EQ(said, "told");
-  std::filesystem::remove(told);
+  const testing_jobs::Scratch scratch;
+  const std::string told = scratch / "told";
+  // Its last words would end it where nobody holds the pipe's other end.
+  const std::string ends_in_order = fmt::format(
+      "trap 'echo ends && echo told > {}; exit 0' TERM; echo ready; while :; do sleep 0.05; done",
+      told);
+  EXPECT_EQ(said_to_killed_launcher(ends_in_order, job_of(2), 1),
+            std::vector<std::string>{"ready"});
+  EXPECT_TRUE(testing_jobs::happens([&] { return testing_jobs::slurp(told) == "told\n"; }));
 }
 
 TEST(StartedRanks, AProcessThatStandsForAnotherEndsWithItsInput) {

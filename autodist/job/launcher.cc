@@ -203,6 +203,23 @@ void add_hosts(const std::string& list, const std::string& item, std::vector<std
   }
 }
 
+// Of all machines, also those that the job has lost.
+cluster::Cluster cluster_of(const std::string& specification,
+                            const std::optional<Launched>& launched) {
+  if (!specification.empty()) return cluster::read_cluster(specification);
+  if (!launched) return cluster::read_cluster("local:1");
+  if (launched->local_size == launched->size) {
+    return cluster::read_cluster(fmt::format("local:{}", launched->size));
+  }
+  if (launched->host_file.empty()) {
+    fail(ErrorCode::kUsage,
+         "started by {}, which does not tell on which machines its {} ranks are. Name them with "
+         "--cluster.",
+         launched->by, launched->size);
+  }
+  return cluster::parse_host_file(launched->host_file, "the hosts that " + launched->by + " names");
+}
+
 }  // namespace
 
 std::optional<Launched> launched_by(const Environment& environment) {
@@ -225,22 +242,6 @@ std::optional<Launched> launcher_of(const Environment& environment) {
 
 std::string specified(const std::string& specification, const Environment& environment) {
   return specification.empty() ? environment("AUTODIST_CLUSTER").value_or("") : specification;
-}
-
-cluster::Cluster cluster_of(const std::string& specification,
-                            const std::optional<Launched>& launched) {
-  if (!specification.empty()) return cluster::read_cluster(specification);
-  if (!launched) return cluster::read_cluster("local:1");
-  if (launched->local_size == launched->size) {
-    return cluster::read_cluster(fmt::format("local:{}", launched->size));
-  }
-  if (launched->host_file.empty()) {
-    fail(ErrorCode::kUsage,
-         "started by {}, which does not tell on which machines its {} ranks are. Name them with "
-         "--cluster.",
-         launched->by, launched->size);
-  }
-  return cluster::parse_host_file(launched->host_file, "the hosts that " + launched->by + " names");
 }
 
 cluster::Members members_of(const std::string& specification,

@@ -40,13 +40,10 @@ std::optional<Launched> launcher_of(const Environment& environment);
 // `specification`, or where that is empty what AUTODIST_CLUSTER names; empty: neither.
 std::string specified(const std::string& specification, const Environment& environment);
 
-// The cluster that `specification` names (cluster::read_cluster). An empty one is what the launcher
-// started, else this machine alone. Throws Error(kUsage) where a launcher names no machines and not
-// all of its ranks are on this one.
-cluster::Cluster cluster_of(const std::string& specification,
-                            const std::optional<Launched>& launched);
-
-// cluster_of() without the machines that this process's job has lost (lost_machines).
+// The cluster that `specification` names (cluster::read_cluster), without the machines that this
+// process's job has lost (lost_machines). An empty one is what the launcher started, else this
+// machine alone. Throws Error(kUsage) where a launcher names no machines and not all of its ranks
+// are on this one.
 cluster::Members members_of(const std::string& specification,
                             const std::optional<Launched>& launched,
                             const Environment& environment);
@@ -61,7 +58,7 @@ std::uint32_t rank_in(const cluster::Cluster& cluster, bool cpu_only, const Laun
 bool is_launched(const Environment& environment);
 
 // Whether this process becomes the job's rank 0: what that one alone reads and writes is looked at
-// before the ranks meet. Throws as cluster_of() and rank_in().
+// before the ranks meet. Throws as members_of() and rank_in().
 bool becomes_chief(const std::string& specification, bool cpu_only, const Environment& environment);
 
 // Slurm's short form, "gpu[01-03,7],head" -> gpu01 gpu02 gpu03 gpu7 head. Throws Error(kUsage).

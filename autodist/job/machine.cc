@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "autodist/base/error.h"
+#include "autodist/base/file.h"
 #include "autodist/cluster/address.h"
 
 namespace autodist::job {
@@ -117,18 +118,15 @@ std::string address_towards(const std::string& host) {
   const Addresses addresses = look_up(host);
   const addrinfo& to = preferred(addresses);
   // Nothing is sent: connecting a datagram socket only asks the routes.
-  const int socket = ::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Descriptor socket(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage own{};
   socklen_t length = sizeof own;
   auto* address = reinterpret_cast<sockaddr*>(&own);  // NOLINT
-  const bool found = socket >= 0 && ::connect(socket, to.ai_addr, to.ai_addrlen) == 0 &&
-                     ::getsockname(socket, address, &length) == 0;
-  const int error = errno;
-  if (socket >= 0) ::close(socket);
-  if (!found) {
+  if (socket.get() < 0 || ::connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0 ||
+      ::getsockname(socket.get(), address, &length) != 0) {
     fail(ErrorCode::kEnvironment,
          "no route to '{}': {}. Give an address that this machine reaches.", host,
-         std::strerror(error));
+         std::strerror(errno));
   }
   return digits_of(address);
 }

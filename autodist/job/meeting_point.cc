@@ -43,37 +43,18 @@ void make_private(const std::string& folder) {
   }
 }
 
-// "PORT KEY ADDRESS"; nothing for a file that is not there.
-std::optional<Meeting> read_meeting(const std::string& path) {
-  if (!fs::exists(path)) return std::nullopt;
-  std::string text;
-  try {
-    text = read_file(path, kLargestFile);
-  } catch (const Error&) {  // gone again
-    return std::nullopt;
-  }
-  std::istringstream words(text);
-  Meeting meeting;
-  if (!(words >> meeting.port >> meeting.key >> meeting.address)) {
-    fail(ErrorCode::kEnvironment, "{}: not what a chief writes. Remove it.", path);
-  }
-  return meeting;
-}
-
 // A reader sees all of it or nothing; others never see anything.
 void write_private(const std::string& path, const std::string& text) {
   const std::string partial = fmt::format("{}.{}.tmp", path, ::getpid());
   ::unlink(partial.c_str());
-  const int file =
-      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
-  bool written = file >= 0;
-  if (written) {
-    written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const Descriptor file(
+      ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (file.get() >= 0 &&
+      ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      ::rename(partial.c_str(), path.c_str()) == 0) {
+    return;
   }
-  const int error = errno;
-  if (file >= 0) ::close(file);
-  if (written && ::rename(partial.c_str(), path.c_str()) == 0) return;
-  const std::string reason = std::strerror(written ? errno : error);
+  const std::string reason = std::strerror(errno);
   ::unlink(partial.c_str());
   fail(ErrorCode::kEnvironment,
        "{}: the job's key cannot be left there: {}. Name another folder in AUTODIST_MEETING_DIR.",
@@ -114,8 +95,22 @@ MeetingPoint::MeetingPoint(const std::string& folder, const std::string& job_id,
 
 MeetingPoint::~MeetingPoint() { ::unlink(path_.c_str()); }
 
+// The file holds "PORT KEY ADDRESS".
 std::optional<Meeting> meeting_at(const std::string& folder, const std::string& job_id) {
-  return read_meeting(meeting_file(folder, job_id));
+  const std::string path = meeting_file(folder, job_id);
+  if (!fs::exists(path)) return std::nullopt;
+  std::string text;
+  try {
+    text = read_file(path, kLargestFile);
+  } catch (const Error&) {  // gone again
+    return std::nullopt;
+  }
+  std::istringstream words(text);
+  Meeting meeting;
+  if (!(words >> meeting.port >> meeting.key >> meeting.address)) {
+    fail(ErrorCode::kEnvironment, "{}: not what a chief writes. Remove it.", path);
+  }
+  return meeting;
 }
 
 Meeting wait_for_meeting(const std::string& folder, const std::string& job_id, Seconds limit,

@@ -1,7 +1,6 @@
 #include "autodist/job/plan_trials.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -12,15 +11,13 @@
 namespace autodist::job {
 namespace {
 
-// Of Student's t, for one degree of freedom and more.
-using Quantiles = std::array<double, PlanTrials::kMostRounds - 1>;
-
-constexpr Quantiles k95{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
-                        2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-                        2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064};
-constexpr Quantiles k99{63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355,
-                        3.250,  3.169, 3.106, 3.055, 3.012, 2.977, 2.947, 2.921,
-                        2.898,  2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797};
+// Of intervals that hold the mean with 95 % and with 99 %.
+constexpr PlanTrials::Quantiles k95{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306,
+                                    2.262,  2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+                                    2.110,  2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064};
+constexpr PlanTrials::Quantiles k99{63.657, 9.925, 5.841, 4.604, 4.032, 3.707, 3.499, 3.355,
+                                    3.250,  3.169, 3.106, 3.055, 3.012, 2.977, 2.947, 2.921,
+                                    2.898,  2.878, 2.861, 2.845, 2.831, 2.819, 2.807, 2.797};
 
 }  // namespace
 
@@ -61,12 +58,10 @@ void PlanTrials::end_round() {
     const std::size_t fastest = *std::min_element(
         left_.begin(), left_.end(),
         [&](std::size_t a, std::size_t b) { return ratio(a, b, k99).value_or(Gain{}).mean > 1; });
-    left_.erase(std::remove_if(left_.begin(), left_.end(),
-                               [&](std::size_t plan) {
-                                 const auto against = ratio(plan, fastest, k99);
-                                 return plan != fastest && against && against->high < 1;
-                               }),
-                left_.end());
+    std::erase_if(left_, [&](std::size_t plan) {
+      const auto against = ratio(plan, fastest, k99);
+      return plan != fastest && against && against->high < 1;
+    });
   }
   // Nobody is always behind the same one.
   std::rotate(left_.begin(), left_.begin() + 1, left_.end());

@@ -58,8 +58,10 @@ class PlanTrials {
   // The median of a plan's blocks; 0 where it had none.
   [[nodiscard]] Seconds median(std::size_t plan) const;
 
- private:
+  // Of Student's t, for one degree of freedom and more.
   using Quantiles = std::array<double, kMostRounds - 1>;
+
+ private:
   [[nodiscard]] std::optional<Gain> ratio(std::size_t plan, std::size_t to,
                                           const Quantiles& quantiles) const;
   void end_round();

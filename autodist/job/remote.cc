@@ -15,8 +15,6 @@ namespace {
 
 constexpr int kSshFailed = 255;  // itself, not what it was to run
 
-constexpr int kKeyDescriptor = 3;
-
 // Inside double quotes: $VAR stays, everything else is what it is.
 std::string expanded_later(const std::string& value) {
   std::string text = "\"";

@@ -2,15 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <signal.h>
-
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <thread>
 
 #include "autodist/base/error.h"
 #include "autodist/job/subprocess.h"
+#include "tests/happens.h"
 
 namespace autodist::job {
 namespace {
@@ -85,14 +83,7 @@ TEST(RemoteScript, EndsAsTheProgramDoes) {
 
 TEST(RemoteScript, WhatTheProgramHasStartedEndsWithIt) {
   const Outcome finished = run_script(shell("sleep 61 >/dev/null 2>&1 & echo $!; exit 0"));
-  const pid_t pid = std::stoi(finished.output);
-  for (int i = 0; i < 400 && ::kill(pid, 0) == 0; ++i) {
-    std::ifstream stat(fmt::format("/proc/{}/stat", pid));
-    std::string line;
-    if (std::getline(stat, line) && line.find(") Z ") != std::string::npos) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  EXPECT_NE(::kill(pid, 0), 0);
+  EXPECT_TRUE(testing_jobs::is_gone(std::stoi(finished.output)));
 }
 
 // Its standard input ends: whoever started it is gone.

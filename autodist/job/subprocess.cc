@@ -72,7 +72,7 @@ Finished run_to_end(const std::vector<std::string>& arguments, const std::string
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  finished.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  finished.exit_code = WIFSIGNALED(status) ? kBySignal + WTERMSIG(status) : WEXITSTATUS(status);
   if (finished.exit_code == 127) {
     fail(ErrorCode::kEnvironment, "{} cannot be started. Install it, or put it on PATH.", whom);
   }

@@ -26,8 +26,12 @@ struct Pipe {
 // fork(), which throws Error(kEnvironment) where it cannot.
 pid_t forked(const std::string& whom);
 
+// The first descriptors of a child are given to the program that it becomes. What it holds besides
+// is moved to this number or above, where nothing is put in its place.
+inline constexpr int kFirstFreeDescriptor = 10;
+
 struct Finished {
-  int exit_code = 0;  // 128 + signal when it was killed
+  int exit_code = 0;  // kBySignal + signal when it was killed
   std::string output;
 };
 

@@ -10,8 +10,8 @@ namespace {
 
 using strategy::AllReduceAlgorithm;
 
-program::Compression codec_of(const strategy::Synchronizer& synchronizer, DType dtype) {
-  const program::Compression asked = strategy::compression_of(synchronizer);
+// None where what is asked for would make nothing smaller of such elements.
+program::Compression codec_of(const program::Compression& asked, DType dtype) {
   return encodes(asked, dtype) ? asked : program::Compression{};
 }
 
@@ -44,7 +44,7 @@ program::Slices of_server(const strategy::PsSynchronizer& ps, const ExchangeFact
   } else {
     const bool proxies = ps.local_replication && ps.sync;
     program::Dense dense{proxies ? program::Route::kProxies : program::Route::kDirect,
-                         codec_of(ps, facts.dtype)};
+                         codec_of(ps.compression, facts.dtype)};
     dense.delivery = ps.delivery;
     exchange.payload = dense;
   }
@@ -68,7 +68,8 @@ program::Slices of_all_reduce(const strategy::AllReduceSynchronizer& all_reduce,
   if (all_reduce.algorithm == AllReduceAlgorithm::kSufficientFactors && facts.factors_pay) {
     return {program::Factors{}, program::Versions{0, program::UpdateAt::kEveryRank}};
   }
-  program::Dense dense{route_of(all_reduce), codec_of(all_reduce, facts.dtype)};
+  program::Dense dense{route_of(all_reduce),
+                       codec_of(strategy::compression_of(all_reduce), facts.dtype)};
   if (all_reduce.update_at == program::UpdateAt::kEveryRank) dense.down = dense.up;
   return {dense, program::Versions{0, all_reduce.update_at}};
 }

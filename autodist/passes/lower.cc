@@ -74,11 +74,11 @@ class Lowering {
     before_[first].emplace_back(program::Gate{id});
     const program::Exchange exchange = program_.exchange(id);
     if (!keeps_whole_copies(exchange) && variable.first_use) {
-      const bool rows = contribution_form(exchange).layout == program::Layout::kRows;
-      if (rows) place_fetch(id);
-      if (!rows) fetch_.front().emplace_back(program::Fetch{id, {}});  // all of it, at once
+      const bool whole = sums_all_elements(exchange);
+      if (whole) fetch_.front().emplace_back(program::Fetch{id, {}});  // all of it, at once
+      if (!whole) place_fetch(id);
     }
-    if (contribution_form(exchange).layout == program::Layout::kMatrices) place_factors(id);
+    if (sums_products(exchange)) place_factors(id);
   }
 
   // Behind the last gradient. Updates here come after it; others wait for what all ranks say there.

@@ -29,10 +29,10 @@ class PlacedLowering {
         graph_(state.graph()),
         history_(graph_),
         streams_(program_.stages),
+        variable_of_(ir::variables_by_storage(graph_)),
         gated_(graph_.variables.size()) {
     for (std::size_t i = 0; i < graph_.variables.size(); ++i) {
       const ir::Variable& variable = graph_.variables[i];
-      variable_of_[graph_.value(variable.value).storage] = ir::VariableId(i);
       if (!variable.gradient) continue;
       const auto maker = history_.maker(*variable.gradient);
       const bool local = !maker || stage_of(*maker) == state_.stage_of_variable[i];
@@ -129,7 +129,8 @@ class PlacedLowering {
     if (graph_.op(op).random) pass_generator(stage, m);
     ir::for_each_read(graph_.op(op), [&](ir::ValueId value) {
       receive(value, stage, m);
-      gate(value, stage);
+      const auto variable = variable_of_.find(graph_.value(value).storage);
+      if (variable != variable_of_.end()) gate(variable->second, stage);
     });
     stream(stage).emplace_back(program::Compute{op, m});
     const auto made = made_by_.find(op);
@@ -168,28 +169,18 @@ class PlacedLowering {
     last->second = stage;
   }
 
-  void gate(ir::ValueId value, std::uint32_t stage) {
-    const auto found = variable_of_.find(graph_.value(value).storage);
-    if (found == variable_of_.end() || gated_[found->second.value]) return;
-    gated_[found->second.value] = true;
-    stream(stage).emplace_back(program::Gate{found->second});
+  void gate(ir::VariableId id, std::uint32_t stage) {
+    if (gated_[id.value]) return;
+    gated_[id.value] = true;
+    stream(stage).emplace_back(program::Gate{id});
   }
 
   void contribute(ir::VariableId id, std::uint32_t m) {
     const std::uint32_t stage = state_.stage_of_variable[id.value];
     const ir::ValueId gradient = *graph_.variable(id).gradient;
     receive(gradient, stage, m);
-    // Nobody contributes to a version that it has not seen.
-    if (!gated_[id.value]) {
-      gated_[id.value] = true;
-      stream(stage).emplace_back(program::Gate{id});
-    }
+    gate(id, stage);  // nobody contributes to a version that it has not seen
     stream(stage).emplace_back(program::Contribute{id, gradient, m});
-    release(id, m);
-  }
-
-  // As early as the last micro-batch allows: behind its gradient and its last read.
-  void release(ir::VariableId id, std::uint32_t m) {
     if (m + 1 == program_.micro_batches) released_.push_back(id);
   }
 
@@ -207,6 +198,7 @@ class PlacedLowering {
     }
   }
 
+  // As early as the last micro-batch allows: behind its gradient and its last read.
   void insert_releases(std::uint32_t stage) {
     std::map<std::size_t, std::vector<ir::VariableId>> behind;  // by index of the instruction
     std::map<ir::VariableId, std::size_t> last;
@@ -254,7 +246,7 @@ class PlacedLowering {
   const ir::Graph& graph_;
   const ir::History history_;
   std::vector<std::vector<program::Instruction>> streams_;  // by stage
-  std::map<ir::StorageId, ir::VariableId> variable_of_;
+  const std::map<ir::StorageId, ir::VariableId> variable_of_;
   std::map<std::size_t, std::vector<ir::VariableId>> complete_at_;  // by op, at its stage
   std::vector<ir::VariableId> complete_elsewhere_;                  // at another stage
   std::map<ir::ValueId, std::set<std::uint32_t>> readers_;          // stages

@@ -47,12 +47,10 @@ std::vector<std::string> pass_names();
 // equal Programs. Their ranks are those of cluster::ranks_of, one for one; who is no replica serves
 // only. `where` names the strategy in messages.
 //
-// REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible for what no
-// Program can say yet (PowerSGD; passes/supported.h has the list), for a placement that parts what
-// belongs together (pass.h), for shards of one variable that
-// are synchronised in different ways, for a replica on a node that only serves, and for a library's
-// all-reduce between ranks whose job is encrypted; kUsage for a
-// priority that is no time, and for a variable in two clips.
+// REQUIRES: verify(graph) holds. Throws Error as strategy::check does; kInfeasible or kUsage for
+// what no Program can say (passes/supported.h has the list), kInfeasible for a placement that parts
+// what belongs together (pass.h), for a replica on a node that only serves, and for a library's
+// all-reduce between ranks whose job is encrypted.
 program::Program rewrite(std::shared_ptr<const ir::Graph> graph, const strategy::Strategy& strategy,
                          const cluster::Cluster& cluster, const Options& options,
                          const std::string& where);

@@ -2,18 +2,17 @@
 
 #include <algorithm>
 
+#include "autodist/base/even_part.h"
+
 namespace autodist::passes {
 
 std::vector<program::Piece> cut(const program::Piece& whole, std::int64_t limit) {
   const std::int64_t elements = whole.end - whole.begin;
   const std::int64_t count = std::max<std::int64_t>(1, (elements + limit - 1) / limit);
-  const std::int64_t share = elements / count;
-  const std::int64_t larger = elements % count;
   std::vector<program::Piece> pieces;
-  for (std::int64_t i = 0, begin = whole.begin; i < count; ++i) {
-    const std::int64_t end = begin + share + (i < larger ? 1 : 0);
-    pieces.push_back({whole.shard, begin, end});
-    begin = end;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto [begin, end] = even_part(elements, i, count);
+    pieces.push_back({whole.shard, whole.begin + begin, whole.begin + end});
   }
   return pieces;
 }

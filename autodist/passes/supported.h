@@ -13,11 +13,13 @@ namespace autodist::passes {
 // Frames of one kind between two ranks may be less than 64 steps apart (comm/admission.h).
 inline constexpr std::int32_t kMostStaleness = 32;
 
-// Throws Error(kInfeasible) for PowerSGD, and compression of a library's all-reduce; for staleness
-// above 32, and for any or sync: false where a norm is needed (clips, LAMB); for a variable whose
-// shards differ in staleness, sync or compression, or go to parameter servers in part, or to a
-// library in part; Error(kUsage) for a priority that is no time and for a variable that two clips
-// name. REQUIRES: strategy::check() holds.
+// Throws Error(kInfeasible) for a codec that an all-reduce's algorithm does not carry (PowerSGD
+// goes by a library, the others by owners), and for a library's sums that owners shall update; for
+// staleness above 32, and for any or sync: false where a norm is needed (clips, LAMB); for results
+// that are asked for and a proxy; for a variable whose shards differ in staleness, sync,
+// compression, place of the update or delivery, or go to parameter servers in part, or to a library
+// in part; Error(kUsage) for a priority that is no time and for a variable that two clips name.
+// REQUIRES: strategy::check() holds.
 void check_supported(const strategy::Strategy& strategy, const ir::Graph& graph,
                      const std::string& where);
 

@@ -7,6 +7,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/base/even_part.h"
 #include "autodist/ir/factors.h"
 #include "autodist/ir/rows.h"
 #include "autodist/passes/exchange_choice.h"
@@ -20,11 +21,8 @@ namespace {
 
 class ExchangePlanner {
  public:
-  explicit ExchangePlanner(State& state) : state_(state), program_(state.program) {
-    for (std::size_t i = 0; i < program_.ranks.size(); ++i) {
-      if (program_.ranks[i].replica) members_.emplace_back(i);
-    }
-  }
+  explicit ExchangePlanner(State& state)
+      : state_(state), program_(state.program), members_(program_.computing_ranks()) {}
 
   void run() {
     set_clips();
@@ -176,7 +174,7 @@ class ExchangePlanner {
       return add_row_blocks(shard, 0, rows_of(shard), owner, exchange);
     }
     for (std::uint32_t i = 0; i < count; ++i) {
-      const auto [begin, end] = program::replica_rows(rows_of(shard), i, count);
+      const auto [begin, end] = even_part(rows_of(shard), i, count);
       if (begin < end) add_row_blocks(shard, begin, end, members_[i], exchange);
     }
   }

@@ -61,12 +61,10 @@ class CellReader {
         warnings_.push_back(error.what());
       }
     }
-    std::vector<DataCell> cells;
-    for (auto& each : cells_) {
-      if (!cells.empty()) each.cluster += "#" + std::to_string(cells.size() + 1);
-      cells.push_back(std::move(each));
+    for (std::size_t i = 1; i < cells_.size(); ++i) {
+      cells_[i].cluster += "#" + std::to_string(i + 1);
     }
-    return cells;
+    return std::move(cells_);
   }
 
  private:

@@ -240,10 +240,10 @@ std::string explanation_table(const Explanation& explanation, std::size_t most) 
   const ir::Graph& graph = *explanation.program.graph;
   report::AlikeRows rows(most);
   for (const Explained& row : explanation.variables) {
-    rows.add(graph.variable(row.variable).name,
-             {choice_lines(row, ir::bytes_of(graph, row.variable))});
+    rows.add(
+        {graph.variable(row.variable).name, choice_lines(row, ir::bytes_of(graph, row.variable))});
   }
-  for (const auto& row : rows.shown()) text += "  " + row.name + row.cells.front();
+  for (const auto& row : rows.shown()) text += "  " + row.front() + row.back();
   if (rows.hidden() > 0) {
     text += fmt::format("  … and {} smaller ones (--all shows them)\n", rows.hidden());
   }

@@ -11,14 +11,13 @@ namespace {
 
 void simulate_point(const DataCell& cell, const strategy::Strategy& strategy,
                     const CellCosts& costs, search::Sample& sample) {
-  passes::Options options;
-  options.cpu_only = true;  // what was measured here was measured on CPUs
-  options.verify_each = false;
   const bool described = std::any_of(
       cell.machines.nodes.begin(), cell.machines.nodes.end(), [](const cluster::Node& node) {
         return !node.gpus.empty() && !node.gpus.front().figures.kind.empty();
       });
-  if (described) options.cpu_only = false;
+  passes::Options options;
+  options.cpu_only = !described;  // what was measured here was measured on CPUs
+  options.verify_each = false;
   const program::Program program =
       passes::rewrite(cell.graph, strategy, cell.machines, options, "data set");
   const sim::Simulation simulation = sim::simulate(

@@ -1,14 +1,12 @@
 #include "autodist/planning/placing.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/numbers.h"
-#include "autodist/cluster/cluster.h"
 #include "autodist/ir/history.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/defaults.h"

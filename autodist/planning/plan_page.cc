@@ -146,14 +146,14 @@ class PlanPage {
 }  // namespace
 
 PlanPageRequest page_request(const std::string& chosen_by, const passes::Options& passes,
-                             bool library, const std::string& cluster,
-                             const std::string& calibration) {
+                             bool library, const sim::Calibration& calibration,
+                             const std::string& calibration_file) {
   PlanPageRequest request;
   request.chosen_by = chosen_by;
   request.how.passes = passes;
   request.how.library = library;
-  request.how.calibration = sim::read_calibration(cluster, calibration);
-  request.calibration_file = sim::calibration_file(cluster, calibration);
+  request.how.calibration = calibration;
+  request.calibration_file = calibration_file;
   return request;
 }
 
@@ -173,7 +173,7 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
   } catch (const Error& error) {
     // A graph without times, devices without figures, a strategy that has no simulated form.
     page.remarks.push_back(fmt::format("No prediction: {}", error.what()));
-    page.prediction.reset();
+    page.prediction = nullptr;
     page.alternatives =
         alternatives_of(graph, cluster, request.how.passes.cpu_only, builder_of(request.chosen_by));
   }

@@ -20,11 +20,11 @@ struct PlanPageRequest {
   bool timeline = true;                  // a simulated one, where it is not too long
 };
 
-// `library`: whether the job could have all-reduces by a library. The calibration is the one beside
-// `cluster`, as read_cluster() takes that, or the file `calibration`.
+// `library`: whether the job could have all-reduces by a library. `calibration_file`: where the
+// calibration stands; empty where it has no file.
 PlanPageRequest page_request(const std::string& chosen_by, const passes::Options& passes,
-                             bool library, const std::string& cluster,
-                             const std::string& calibration = "");
+                             bool library, const sim::Calibration& calibration,
+                             const std::string& calibration_file);
 
 // Fills graph, strategy, program, alternatives and prediction of `page`, and adds a trace. Where
 // there can be no prediction, the page says why, and the alternatives are compared by their traffic

@@ -43,20 +43,6 @@ strategy::Strategy made(const StrategyRequest& request, const ir::Graph& graph,
   return search::build_strategy(request.builder, graph, cluster, request.own);
 }
 
-}  // namespace
-
-std::string name_of(const StrategyRequest& request) {
-  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
-  return request.builder == kSearch ? "search" : request.builder;
-}
-
-std::string source_of(const StrategyRequest& request) {
-  if (!request.file.empty()) return request.file;
-  return request.builder == kSearch ? "search" : "builder " + request.builder;
-}
-
-namespace {
-
 // A file's, made for fewer ranks, leaves some without work.
 void warn_of_idle(const strategy::Strategy& strategy, const cluster::Cluster& cluster,
                   bool cpu_only, const std::string& source, std::vector<std::string>& warnings) {
@@ -75,6 +61,16 @@ void warn_of_idle(const strategy::Strategy& strategy, const cluster::Cluster& cl
 }
 
 }  // namespace
+
+std::string name_of(const StrategyRequest& request) {
+  if (!request.file.empty()) return std::filesystem::path(request.file).filename();
+  return request.builder == kSearch ? "search" : request.builder;
+}
+
+std::string source_of(const StrategyRequest& request) {
+  if (!request.file.empty()) return request.file;
+  return request.builder == kSearch ? "search" : "builder " + request.builder;
+}
 
 strategy::Strategy choose_strategy(const StrategyRequest& request, const ir::Graph& graph,
                                    const cluster::Cluster& cluster,

@@ -43,11 +43,13 @@ std::string memory_summary(const sim::Simulation& simulation) {
   if (simulation.memory.empty()) return "";
   const std::size_t rank = sim::fullest_rank(simulation.memory);
   const sim::MemoryUse& use = simulation.memory[rank];
+  const std::string overhead =
+      use.on_device ? fmt::format("context and allocator {}, ", to_string(use.overhead)) : "";
   return fmt::format(
       "memory         {} at rank {}: parameters {}, gradients {}, activations {}, optimizer {}, "
-      "communication {}{}\n",
+      "{}communication {}{}\n",
       to_string(use.device()), rank, to_string(use.parameters), to_string(use.gradients),
-      to_string(use.activations), to_string(use.optimizer), to_string(use.communication),
+      to_string(use.activations), to_string(use.optimizer), overhead, to_string(use.communication),
       use.on_device ? " (in the host's memory)" : "");
 }
 
@@ -106,12 +108,52 @@ std::string uncalibrated(const sim::CostModel& costs) {
   return text;
 }
 
+std::string more(std::size_t rows) {
+  return rows == 0 ? "" : fmt::format("  … and {} more (--all)\n", rows);
+}
+
+std::string nodes_table(const sim::Simulation& simulation, std::size_t most, std::size_t columns) {
+  const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
+  report::AlikeRows alike(most);
+  for (const sim::NodeUse& use : simulation.nodes) {
+    alike.add({use.node, to_string(use.sent), to_string(use.received), percent(use.sending),
+               percent(use.receiving), to_string(use.stolen)});
+  }
+  std::vector<std::vector<std::string>> rows = alike.shown();
+  rows.insert(rows.begin(), {"node", "sends", "receives", "sending", "receiving", "engine's CPU"});
+  return report::fitted_table(std::move(rows), {1, 2, 3, 4, 5}, columns) + more(alike.hidden());
+}
+
+// "12.3 ms  45.6 %" of a step.
+std::string time_cell(Seconds part, Seconds step) {
+  return fmt::format("{} {:>7}", to_string(part), share(part, step));
+}
+
+std::string ranks_table(const sim::Simulation& simulation, const program::Program& program,
+                        std::size_t most, std::size_t columns) {
+  std::vector<std::string> devices;
+  for (const program::RankInfo& rank : program.ranks) devices.push_back(rank.device);
+  const auto cells_of = [&](std::size_t rank) {
+    const sim::RankUse& use = simulation.ranks[rank];
+    return std::vector<std::string>{time_cell(use.computing, simulation.step),
+                                    time_cell(use.waiting, simulation.step),
+                                    time_cell(use.owning, simulation.step)};
+  };
+  std::vector<std::vector<std::string>> rows = report::rank_rows(devices, cells_of, most == 0);
+  const std::size_t hidden = most == 0 || rows.size() <= most ? 0 : rows.size() - most;
+  rows.resize(rows.size() - hidden);
+  rows.insert(rows.begin(), {"rank, device", "computing", "waiting", "owner's work"});
+  return report::fitted_table(std::move(rows), {1, 2, 3}, columns) + more(hidden);
+}
+
 nlohmann::ordered_json memory_json(const sim::MemoryUse& use) {
-  return {
+  nlohmann::ordered_json json{
       {"device_bytes", use.device().value},     {"parameter_bytes", use.parameters.value},
       {"gradient_bytes", use.gradients.value},  {"activation_bytes", use.activations.value},
       {"optimizer_bytes", use.optimizer.value}, {"communication_bytes", use.communication.value},
       {"capacity_bytes", use.capacity.value},   {"missing_bytes", use.missing().value}};
+  if (use.on_device) json["overhead_bytes"] = use.overhead.value;
+  return json;
 }
 
 }  // namespace
@@ -147,44 +189,15 @@ std::string prediction_table(const sim::Simulation& simulation, const program::P
   text += fmt::format("first step     {}\n", to_string(simulation.first_step));
   text += uncalibrated(costs);
   if (!program.reproducible()) text += report::not_reproducible(program) + "\n";
-  const auto more = [](std::size_t rows) {
-    return rows == 0 ? "" : fmt::format("  … and {} more (--all)\n", rows);
-  };
-  const auto percent = [](double part) { return fmt::format("{:.1f} %", 100 * part); };
-  report::AlikeRows alike(most);
-  for (const sim::NodeUse& use : simulation.nodes) {
-    alike.add(use.node, {to_string(use.sent), to_string(use.received), percent(use.sending),
-                         percent(use.receiving), to_string(use.stolen)});
-  }
-  std::vector<std::vector<std::string>> nodes{
-      {"node", "sends", "receives", "sending", "receiving", "engine's CPU"}};
-  for (const report::AlikeRows::Row& each : alike.shown()) {
-    nodes.push_back({each.name});
-    nodes.back().insert(nodes.back().end(), each.cells.begin(), each.cells.end());
-  }
-  text += "\n" + report::fitted_table(std::move(nodes), {1, 2, 3, 4, 5}, columns) +
-          more(alike.hidden());
-  const auto cell = [&](Seconds part) {
-    return fmt::format("{} {:>7}", to_string(part), share(part, simulation.step));
-  };
-  std::vector<std::string> devices;
-  for (const program::RankInfo& rank : program.ranks) devices.push_back(rank.device);
-  const auto cells_of = [&](std::size_t rank) {
-    const sim::RankUse& use = simulation.ranks[rank];
-    return std::vector<std::string>{cell(use.computing), cell(use.waiting), cell(use.owning)};
-  };
-  std::vector<std::vector<std::string>> ranks = report::rank_rows(devices, cells_of, most == 0);
-  const std::size_t hidden = most == 0 || ranks.size() <= most ? 0 : ranks.size() - most;
-  ranks.resize(ranks.size() - hidden);
-  ranks.insert(ranks.begin(), {"rank, device", "computing", "waiting", "owner's work"});
-  text += "\n" + report::fitted_table(std::move(ranks), {1, 2, 3}, columns) + more(hidden);
+  text += "\n" + nodes_table(simulation, most, columns);
+  text += "\n" + ranks_table(simulation, program, most, columns);
   if (simulation.waits.empty()) return text;
   text += "\nwaited for\n";
   const std::size_t waits =
       most == 0 ? simulation.waits.size() : std::min(most, simulation.waits.size());
   for (std::size_t i = 0; i < waits; ++i) {
     const sim::Waited& wait = simulation.waits[i];
-    text += fmt::format("  {:>18}  {}\n", cell(wait.seconds),
+    text += fmt::format("  {:>18}  {}\n", time_cell(wait.seconds, simulation.step),
                         program.graph->variable(wait.variable).name);
   }
   text += more(simulation.waits.size() - waits);
@@ -216,8 +229,8 @@ nlohmann::ordered_json prediction_json(const sim::Simulation& simulation,
       {"uncalibrated", costs.uncalibrated},
       {"simulated_steps", simulation.steps},
       {"simulated_ranks", simulation.simulated_ranks},
-      {"events", simulation.events}};
-  json["fits"] = sim::fits(simulation.memory);
+      {"events", simulation.events},
+      {"fits", sim::fits(simulation.memory)}};
   if (!simulation.memory.empty()) json["peak_bytes"] = sim::peak_bytes(simulation.memory).value;
   json["nodes"] = nlohmann::ordered_json::array();
   for (const sim::NodeUse& use : simulation.nodes) {

@@ -11,7 +11,6 @@
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/measured.h"
-#include "autodist/planning/placed_plan.h"
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::planning {
@@ -49,6 +48,54 @@ bool waits_for_links(const sim::Simulation& simulation) {
   const sim::Bounds& bounds = simulation.bounds;
   return simulation.nodes.size() > 1 && std::max(bounds.card, bounds.chain) > bounds.compute &&
          simulation.step.value * kWorthPlacing > bounds.compute.value;
+}
+
+// Simulates the search's answer and the best builder, and makes the better one the plan.
+void take_best(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+               const SearchRequest& request, const search::Judge::Costs& costs,
+               SearchedPlan& plan) {
+  SimulatedPlan answer = simulated(graph, cluster, request, costs, plan.found.best());
+  if (plan.found.best_builder) {
+    const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
+    plan.builder = builder.name;
+    if (*plan.found.best_builder == 0) {
+      plan.builder_simulation = answer.simulation;
+      plan.builder_expected = answer.expected;
+    } else {
+      SimulatedPlan other = simulated(graph, cluster, request, costs, builder);
+      plan.builder_simulation = other.simulation;
+      plan.builder_expected = other.expected;
+      // One by a library may be a little ahead of what the search has chosen in its place.
+      const bool is_left_out = builder.judgement->by_library &&
+                               !plan.found.best().judgement->by_library && !request.options.correct;
+      if (other.expected < answer.expected && !is_left_out) answer = std::move(other);
+    }
+  }
+  take(std::move(answer), plan);
+}
+
+// Adds a placement that is faster, or why there is none. `left` of the budget `limit` in seconds; a
+// limit of 0: the budget is one in simulations.
+void add_placement(const std::shared_ptr<const ir::Graph>& graph, const cluster::Cluster& cluster,
+                   const SearchRequest& request, Seconds limit, Seconds left, SearchedPlan& plan) {
+  if (!waits_for_links(plan.simulation)) {
+    plan.not_placed_because = "ranks hardly wait for links";
+    return;
+  }
+  const bool timed = limit > Seconds{};
+  if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) {
+    plan.not_placed_because = "the search has used up the budget";
+    return;
+  }
+  const auto costs_in = [&](const program::Program& program, std::int64_t micro_batches) {
+    sim::CostOptions options = request.costs;
+    options.micro_batches = micro_batches;
+    return sim::calibrated_costs(program, cluster, options, request.calibration);
+  };
+  plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
+                                       plan.simulation.step * kWorthPlacing,
+                                       timed ? left : Seconds{}, request.options.stop);
+  if (!plan.placement) plan.not_placed_because = "none of those that were tried is faster";
 }
 
 }  // namespace
@@ -136,46 +183,12 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
     plan.placed_because = fmt::format("no replica can have the whole graph: {}", error.what());
     return plan;
   }
-  SimulatedPlan answer = simulated(graph, cluster, request, costs, plan.found.best());
-  if (plan.found.best_builder) {
-    const search::Candidate& builder = plan.found.candidates[*plan.found.best_builder];
-    plan.builder = builder.name;
-    if (*plan.found.best_builder == 0) {
-      plan.builder_simulation = answer.simulation;
-      plan.builder_expected = answer.expected;
-    } else {
-      SimulatedPlan other = simulated(graph, cluster, request, costs, builder);
-      plan.builder_simulation = other.simulation;
-      plan.builder_expected = other.expected;
-      // One by a library may be a little ahead of what the search has chosen in its place.
-      const bool is_left_out = builder.judgement->by_library &&
-                               !plan.found.best().judgement->by_library && !request.options.correct;
-      if (other.expected < answer.expected && !is_left_out) answer = std::move(other);
-    }
-  }
-  take(std::move(answer), plan);
+  take_best(graph, cluster, request, costs, plan);
   strategy::check(plan.strategy, *graph, cluster, "search");
-  if (!request.placing_share) return plan;
-  if (!waits_for_links(plan.simulation)) {
-    plan.not_placed_because = "ranks hardly wait for links";
-    return plan;
+  if (request.placing_share) {
+    const Seconds limit = asked.options.budget.seconds;
+    add_placement(graph, cluster, request, limit, limit - (clock.now() - begun), plan);
   }
-  const Seconds limit = asked.options.budget.seconds;
-  const Seconds left = limit - (clock.now() - begun);
-  const bool timed = limit > Seconds{};
-  if (timed ? left < limit * kLeastShare : *request.placing_share <= 0) {
-    plan.not_placed_because = "the search has used up the budget";
-    return plan;
-  }
-  const auto costs_in = [&](const program::Program& program, std::int64_t micro_batches) {
-    sim::CostOptions options = request.costs;
-    options.micro_batches = micro_batches;
-    return sim::calibrated_costs(program, cluster, options, request.calibration);
-  };
-  plan.placement = faster_by_placement(graph, cluster, request.passes, costs_in,
-                                       plan.simulation.step * kWorthPlacing,
-                                       timed ? left : Seconds{}, request.options.stop);
-  if (!plan.placement) plan.not_placed_because = "none of those that were tried is faster";
   return plan;
 }
 

@@ -17,12 +17,16 @@ class ProgramEncoder {
     out_.add_all(program.roles, add);
     out_.add_each(program.stages, program.micro_batches);
     out_.add_all(program.transfers, add);
-    out_.add(program.window);
-    out_.add(program.batch_shares);
+    out_.add_each(program.window, program.batch_shares);
     return out_.digest();
   }
 
  private:
+  template <typename... Alternatives>
+  void encode(const std::variant<Alternatives...>& variant) {
+    out_.add(std::uint64_t{variant.index()});
+    std::visit([&](const auto& alternative) { encode(alternative); }, variant);
+  }
   void encode(const RankInfo& rank) { out_.add_each(rank.node, rank.device, rank.replica); }
   void encode(const Shard& shard) {
     out_.add_each(shard.variable, shard.name, shard.axis, shard.begin, shard.end, shard.elements);
@@ -38,11 +42,8 @@ class ProgramEncoder {
     encode(slice.exchange);
   }
   void encode(const Slices& exchange) {
-    const auto add = [&](const auto& each) { encode(each); };
-    out_.add(std::uint64_t{exchange.payload.index()});
-    std::visit(add, exchange.payload);
-    out_.add(std::uint64_t{exchange.order.index()});
-    std::visit(add, exchange.order);
+    encode(exchange.payload);
+    encode(exchange.order);
   }
   void encode(const Dense& dense) {
     out_.add(dense.route);
@@ -63,16 +64,13 @@ class ProgramEncoder {
     out_.add(role.ranks);
     out_.add_all(role.streams, [&](const Stream& stream) {
       out_.add(stream.kind);
-      out_.add_all(stream.instructions, [&](const Instruction& instruction) {
-        out_.add(std::uint64_t{instruction.index()});
-        std::visit([&](const auto& alternative) { encode(alternative); }, instruction);
-      });
+      out_.add_all(stream.instructions,
+                   [&](const Instruction& instruction) { encode(instruction); });
     });
   }
   void encode(const Gate& gate) { out_.add(gate.variable); }
   void encode(const StageTransfer& transfer) {
-    out_.add_each(transfer.value, transfer.micro_batch, transfer.from);
-    out_.add(transfer.to);
+    out_.add_each(transfer.value, transfer.micro_batch, transfer.from, transfer.to);
   }
   void encode(const Compute& compute) { out_.add_each(compute.op, compute.micro_batch); }
   void encode(const Contribute& contribute) {

@@ -142,6 +142,10 @@ bool keeps_whole_copies(const Exchange& exchange) {
   return !fetched && !is_asked(payload<Dense>(exchange));
 }
 
+bool keeps_newest_copies(const Exchange& exchange) {
+  return keeps_whole_copies(exchange) && !updates_on_arrival(exchange);
+}
+
 bool updates_on_arrival(const Exchange& exchange) {
   return order<Asynchronous>(exchange) != nullptr;
 }

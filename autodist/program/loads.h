@@ -101,6 +101,9 @@ std::optional<std::uint32_t> lag_of(const Exchange& exchange);
 bool is_lossless(const Exchange& exchange);
 // Whether a member's copy has all elements between steps; else it holds what it asked for.
 bool keeps_whole_copies(const Exchange& exchange);
+// Whether it then has the newest version of all of them: of what is updated on arrival the owner
+// alone has that, and a copy is as new as its rank's last contribution.
+bool keeps_newest_copies(const Exchange& exchange);
 
 // What a library's all-reduce carries of one variable, in elements.
 struct LibraryLoads {

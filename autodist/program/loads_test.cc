@@ -119,6 +119,10 @@ TEST(Exchange, SaysWhatCopiesHoldAndHowFarTheyLag) {
   EXPECT_EQ(open_steps(Slices{Dense{}, Asynchronous{}}), 1U);
   EXPECT_TRUE(keeps_whole_copies(Library{}));
   EXPECT_FALSE(keeps_whole_copies(by_versions(Rows{RowTransfer::kFetch})));
+  EXPECT_TRUE(keeps_newest_copies(Library{}));
+  EXPECT_TRUE(keeps_newest_copies(Slices{Dense{}, Versions{3}}));
+  EXPECT_FALSE(keeps_newest_copies(Slices{Dense{}, Asynchronous{}}));
+  EXPECT_FALSE(keeps_newest_copies(by_versions(Rows{RowTransfer::kFetch})));
   EXPECT_FALSE(is_lossless(by_versions(Dense{Route::kDirect, kHalf})));
   EXPECT_TRUE(is_lossless(by_versions(Factors{}, UpdateAt::kEveryRank)));
 }

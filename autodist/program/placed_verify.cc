@@ -23,11 +23,8 @@ class PlacedVerifier {
         sent_(program.transfers.size()),
         gate_(graph_.variables.size()),
         released_(graph_.variables.size()),
-        contributed_(graph_.variables.size()) {
-    for (std::size_t i = 0; i < graph_.variables.size(); ++i) {
-      variable_of_[graph_.value(graph_.variables[i].value).storage] = ir::VariableId(i);
-    }
-  }
+        contributed_(graph_.variables.size()),
+        variable_of_(ir::variables_by_storage(graph_)) {}
 
   void run() {
     find_streams();
@@ -60,24 +57,16 @@ class PlacedVerifier {
     AD_CHECK(program_.micro_batches > 0) << "a placed graph without micro-batches";
     AD_CHECK(program_.replica_count() % program_.stages == 0)
         << program_.replica_count() << " ranks compute, in stages of " << program_.stages;
-    std::vector<int> roles_of(program_.ranks.size());
     for (const Role& role : program_.roles) {
+      if (role.streams.empty()) continue;
+      AD_CHECK(role.streams.size() == 1) << "a stage has " << role.streams.size() << " streams";
+      const auto* stream = &role.streams.front().instructions;
       for (const Rank rank : role.ranks) {
-        AD_CHECK(rank.value < program_.ranks.size()) << "a role has rank " << rank;
-        ++roles_of[rank.value];
-        AD_CHECK(program_.computes(rank) == !role.streams.empty())
-            << "rank " << rank << " computes without streams or has streams without computing";
-        if (role.streams.empty()) continue;
-        AD_CHECK(role.streams.size() == 1) << "a stage has " << role.streams.size() << " streams";
         Stage& stage = stages_[program_.stage(rank)];
-        const auto* stream = &role.streams.front().instructions;
         AD_CHECK(stage.stream == nullptr || stage.stream == stream)
             << "stage " << program_.stage(rank) << " has two roles";
         stage.stream = stream;
       }
-    }
-    for (std::size_t i = 0; i < roles_of.size(); ++i) {
-      AD_CHECK(roles_of[i] == 1) << "rank " << i << " has " << roles_of[i] << " roles";
     }
     for (const Stage& stage : stages_) AD_CHECK(stage.stream != nullptr) << "a stage without role";
   }
@@ -236,7 +225,7 @@ class PlacedVerifier {
   std::vector<bool> gate_;                                        // by variable
   std::vector<bool> released_;
   std::vector<std::uint32_t> contributed_;  // micro-batches
-  std::map<ir::StorageId, ir::VariableId> variable_of_;
+  const std::map<ir::StorageId, ir::VariableId> variable_of_;
 };
 
 }  // namespace

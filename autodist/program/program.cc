@@ -1,5 +1,7 @@
 #include "autodist/program/program.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <tuple>
@@ -10,37 +12,13 @@
 
 namespace autodist::program {
 
-bool operator==(const RankInfo& a, const RankInfo& b) {
-  return std::tie(a.node, a.device, a.replica) == std::tie(b.node, b.device, b.replica);
-}
-
-bool operator==(const Shard& a, const Shard& b) {
-  return std::tie(a.variable, a.name, a.axis, a.begin, a.end, a.elements) ==
-         std::tie(b.variable, b.name, b.axis, b.begin, b.end, b.elements);
-}
-
-bool operator==(const Piece& a, const Piece& b) {
-  return std::tie(a.shard, a.begin, a.end) == std::tie(b.shard, b.begin, b.end);
-}
-
-bool operator==(const Slice& a, const Slice& b) {
-  return std::tie(a.pieces, a.dtype, a.owner, a.needed, a.members, a.exchange) ==
-         std::tie(b.pieces, b.dtype, b.owner, b.needed, b.members, b.exchange);
-}
-
-bool operator==(const Collective& a, const Collective& b) {
-  return std::tie(a.variables, a.dtype, a.members, a.spec, a.exchange) ==
-         std::tie(b.variables, b.dtype, b.members, b.spec, b.exchange);
-}
-
-bool operator==(const StageTransfer& a, const StageTransfer& b) {
-  return std::tie(a.value, a.micro_batch, a.from, a.to) ==
-         std::tie(b.value, b.micro_batch, b.from, b.to);
-}
-
-bool operator==(const VariablePlan& a, const VariablePlan& b) {
-  return std::tie(a.slices, a.collective, a.clip) == std::tie(b.slices, b.collective, b.clip);
-}
+bool operator==(const RankInfo&, const RankInfo&) = default;
+bool operator==(const Shard&, const Shard&) = default;
+bool operator==(const Piece&, const Piece&) = default;
+bool operator==(const Slice&, const Slice&) = default;
+bool operator==(const Collective&, const Collective&) = default;
+bool operator==(const StageTransfer&, const StageTransfer&) = default;
+bool operator==(const VariablePlan&, const VariablePlan&) = default;
 
 namespace {
 
@@ -71,13 +49,8 @@ bool operator==(const Instruction& a, const Instruction& b) {
       a);
 }
 
-bool operator==(const Stream& a, const Stream& b) {
-  return std::tie(a.kind, a.instructions) == std::tie(b.kind, b.instructions);
-}
-
-bool operator==(const Role& a, const Role& b) {
-  return std::tie(a.ranks, a.streams) == std::tie(b.ranks, b.streams);
-}
+bool operator==(const Stream&, const Stream&) = default;
+bool operator==(const Role&, const Role&) = default;
 
 std::int64_t element_count(const Slice& slice) {
   std::int64_t count = 0;
@@ -101,8 +74,16 @@ std::uint32_t Program::replica_count() const {
 
 std::string name_of(const StageTransfer& transfer) {
   const std::string what =
-      transfer.value ? "%" + std::to_string(transfer.value->value) : "the generator";
-  return what + " of stage " + std::to_string(transfer.from);
+      transfer.value ? fmt::format("%{}", transfer.value->value) : "the generator";
+  return fmt::format("{} of stage {}", what, transfer.from);
+}
+
+std::vector<Rank> Program::computing_ranks() const {
+  std::vector<Rank> computing;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (computes(Rank(i))) computing.emplace_back(i);
+  }
+  return computing;
 }
 
 Rank Program::stage_mate(Rank rank, std::uint32_t stage) const {

@@ -236,6 +236,7 @@ struct Program {
   [[nodiscard]] const VariablePlan& plan(ir::VariableId id) const { return variables[id.value]; }
   [[nodiscard]] std::uint32_t replica_count() const;  // ranks that compute
   [[nodiscard]] bool computes(Rank rank) const { return ranks[rank.value].replica.has_value(); }
+  [[nodiscard]] std::vector<Rank> computing_ranks() const;  // ascending
   // Of all slices of the variable.
   [[nodiscard]] Exchange exchange(ir::VariableId id) const;
   // The most steps by which a gate may lag behind; nothing where some gate has no bound.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "autodist/ir/factors.h"
-#include "autodist/ir/graph_builder.h"
 #include "autodist/ir/rows.h"
 
 namespace autodist::program {
@@ -20,7 +19,7 @@ void add_rows(const ir::Graph& graph, ir::VariableId variable, std::int64_t batc
   if (!read) return;
   std::int64_t lookups = 0;
   for (ir::ValueId numbers : *read) {
-    lookups += element_count(graph.value(numbers).type).at(batch);
+    lookups += element_count(graph.value(numbers).type, batch);
   }
   size.touched_rows = std::min(rows, (lookups * rows + table - 1) / table);
 }
@@ -39,9 +38,8 @@ SliceSize size_of(const Program& program, const Slice& slice, std::int64_t batch
   size.dtype = slice.dtype;
   size.members = static_cast<std::int64_t>(slice.members.size());
   const ir::VariableId variable = program.shard(slice.pieces.front().shard).variable;
-  const Layout layout = contribution_form(slice.exchange).layout;
-  if (layout == Layout::kRows) add_rows(*program.graph, variable, batch, size);
-  if (layout == Layout::kMatrices) add_factors(*program.graph, variable, batch, size);
+  if (!sums_all_elements(slice.exchange)) add_rows(*program.graph, variable, batch, size);
+  if (sums_products(slice.exchange)) add_factors(*program.graph, variable, batch, size);
   return size;
 }
 

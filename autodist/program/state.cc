@@ -11,24 +11,10 @@ namespace {
 
 using Ranks = std::vector<Rank>;
 
-Ranks computing(const Program& program) {
-  Ranks ranks;
-  for (std::size_t i = 0; i < program.ranks.size(); ++i) {
-    if (program.computes(Rank(i))) ranks.emplace_back(i);
-  }
-  return ranks;
-}
-
 Ranks with(Ranks ranks, Rank rank) {
   const auto place = std::lower_bound(ranks.begin(), ranks.end(), rank);
   if (place == ranks.end() || *place != rank) ranks.insert(place, rank);
   return ranks;
-}
-
-// Copies of an asynchronous variable are as new as their rank's last contribution; the owner's is
-// the newest.
-bool has_copies(const Slice& slice, bool before_the_next) {
-  return keeps_whole_copies(slice.exchange) && (before_the_next || lag_of(slice.exchange));
 }
 
 // `needed`: as the next step begins, else as the last one has ended.
@@ -36,7 +22,9 @@ Ranks ranks_of(const Slice& slice, State state, bool needed) {
   const bool at_owner = makes_parameters(slice.exchange);
   switch (state) {
     case State::kParameters: {
-      const Ranks copies = has_copies(slice, needed) ? slice.members : Ranks{};
+      const bool has_copies =
+          needed ? keeps_whole_copies(slice.exchange) : keeps_newest_copies(slice.exchange);
+      const Ranks copies = has_copies ? slice.members : Ranks{};
       return at_owner ? with(copies, slice.owner) : copies;
     }
     case State::kRule:
@@ -55,9 +43,9 @@ Ranks ranks_of_whole(const Program& program, ir::VariableId variable, State stat
   const bool trained = program.graph->variable(variable).gradient.has_value();
   switch (state) {
     case State::kParameters:
-      return computing(program);
+      return program.computing_ranks();
     case State::kRule:
-      return trained ? computing(program) : Ranks{};
+      return trained ? program.computing_ranks() : Ranks{};
     case State::kOwed:
       if (!plan.collective) return {};
       return program.collectives[plan.collective->value].exchange.codec.error_feedback

@@ -18,11 +18,8 @@ class SumEncoder {
   explicit SumEncoder(const Program& program) : program_(program) {}
 
   Digest digest() {
-    out_.add(structural_digest(*program_.graph));
-    out_.add(std::uint64_t{program_.replica_count()});
-    out_.add(std::uint64_t{program_.stages});
-    out_.add(std::uint64_t{program_.micro_batches});
-    out_.add_all(program_.batch_shares, [&](std::int64_t share) { out_.add(share); });
+    out_.add_each(structural_digest(*program_.graph), program_.replica_count(), program_.stages,
+                  program_.micro_batches, program_.batch_shares);
     for (std::size_t i = 0; i < program_.variables.size(); ++i) encode(ir::VariableId(i));
     for (const Slice& slice : program_.slices) encode(slice);
     return out_.digest();
@@ -40,15 +37,11 @@ class SumEncoder {
     if (plan.collective) {
       const Collective& collective = program_.collectives[plan.collective->value];
       encode(collective.exchange.codec);
-      out_.add(collective.variables);
-      out_.add(collective.spec);
+      out_.add_each(collective.variables, collective.spec);
     }
     if (plan.slices.empty()) return;
     const auto lag = lag_of(exchange);
-    out_.add(lag.has_value());
-    out_.add(std::uint64_t{lag.value_or(0)});
-    const Layout layout = contribution_form(exchange).layout;
-    out_.add(layout == Layout::kMatrices);
+    out_.add_each(lag.has_value(), lag.value_or(0), sums_products(exchange));
     const Route route = route_of(exchange);
     out_.add(adds_in_rank_order(route) ? Route::kDirect : route);
     if (depends_on_slices(id, exchange)) out_.add(makes_parameters(exchange));
@@ -74,10 +67,7 @@ class SumEncoder {
     out_.add(element_count(slice));
     for (const PieceLayout& piece : pieces) {
       out_.add(piece.variable);
-      for (const ElementRun& run : piece.runs) {
-        out_.add(run.variable_begin);
-        out_.add(run.count);
-      }
+      for (const ElementRun& run : piece.runs) out_.add_each(run.variable_begin, run.count);
     }
   }
 

@@ -98,7 +98,7 @@ class ProgramPrinter {
       for (SliceId slice : plan.slices) slices.push_back(fmt::format("#{}", slice));
       how = fmt::format("slices={}", fmt::join(slices, ","));
     }
-    if (plan.clip) how += " " + clip(*plan.clip);
+    if (plan.clip) how += fmt::format(" {}", clip(*plan.clip));
     std::vector<std::string> shards;
     for (const Shard& shard : program_.shards) {
       if (shard.variable == id && shard.name != name(id)) {

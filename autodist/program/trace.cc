@@ -4,7 +4,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -122,9 +121,9 @@ class EventWriter {
 
   std::string text(TraceOrigin origin) {
     Json json{{"displayTimeUnit", "ms"}};
-    const auto* const named = std::find_if(std::begin(kOrigins), std::end(kOrigins),
-                                           [&](const auto& each) { return each.first == origin; });
-    if (named != std::end(kOrigins)) json["otherData"] = {{"origin", named->second}};
+    for (const auto& [known, name] : kOrigins) {
+      if (known == origin) json["otherData"] = {{"origin", name}};
+    }
     json["traceEvents"] = std::move(events_);
     return json.dump();
   }
@@ -161,12 +160,6 @@ class EventWriter {
   std::uint64_t waits_ = 0;
 };
 
-std::optional<Activity> activity_named(const std::string& name) {
-  const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
-  if (found == std::end(kNames)) return std::nullopt;
-  return static_cast<Activity>(found - std::begin(kNames));
-}
-
 StreamKind stream_named(const std::string& name) {
   for (const StreamKind kind :
        {StreamKind::kCompute, StreamKind::kCollective, StreamKind::kTransfer}) {
@@ -197,12 +190,15 @@ TraceRow row_of(const Json& event, Activity activity) {
 
 }  // namespace
 
-bool operator==(const TraceRow& a, const TraceRow& b) {
-  return std::tie(a.activity, a.rank, a.stream, a.step, a.name, a.bytes, a.start, a.end, a.hop) ==
-         std::tie(b.activity, b.rank, b.stream, b.step, b.name, b.bytes, b.start, b.end, b.hop);
-}
+bool operator==(const TraceRow&, const TraceRow&) = default;
 
 std::string name_of(Activity activity) { return kNames[static_cast<int>(activity)]; }
+
+std::optional<Activity> activity_named(const std::string& name) {
+  const auto* const found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found == std::end(kNames)) return std::nullopt;
+  return static_cast<Activity>(found - std::begin(kNames));
+}
 
 Trace merged(std::vector<Trace> traces) {
   Trace all;

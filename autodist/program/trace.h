@@ -28,6 +28,7 @@ enum class Activity : std::uint8_t {
   kContribute,  // a gradient is cut into slices and handed over
 };
 std::string name_of(Activity activity);
+std::optional<Activity> activity_named(const std::string& name);  // nothing for another name
 
 // Which slice a row is about, and on which hop of its route.
 struct SliceHop {

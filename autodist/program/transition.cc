@@ -247,8 +247,7 @@ std::map<std::pair<Rank, Rank>, Bytes> bytes_between(const Transition& transitio
   return bytes;
 }
 
-std::string to_text(const Transition& transition, const Program& program,
-                    const BytesOfMove& bytes_of) {
+std::string to_text(const Transition& transition, const Program& program) {
   const ir::Graph& graph = *program.graph;
   std::string text;
   for (const Move& move : transition.moves) {
@@ -260,10 +259,6 @@ std::string to_text(const Transition& transition, const Program& program,
   }
   for (const ir::VariableId each : transition.forgotten) {
     text += fmt::format("drops what is owed of {}\n", graph.variable(each).name);
-  }
-  if (!bytes_of) return text;
-  for (const auto& [between, bytes] : bytes_between(transition, bytes_of)) {
-    text += fmt::format("{} -> {}: {}\n", between.first, between.second, to_string(bytes));
   }
   return text;
 }

@@ -54,9 +54,8 @@ void verify(const Transition& transition, const Program& from, const Program& to
 std::map<std::pair<Rank, Rank>, Bytes> bytes_between(const Transition& transition,
                                                      const BytesOfMove& bytes_of);
 
-// A line per move: "rule fc1.weight 0 -> 1: [0, 20) [40, 60)"; behind them what is dropped, and
-// where bytes_of is not empty, a line per pair of ranks: "0 -> 1: 320 B".
-std::string to_text(const Transition& transition, const Program& program,
-                    const BytesOfMove& bytes_of = {});
+// A line per move, "rule fc1.weight 0 -> 1: [0, 20) [40, 60)", then one per variable of which what
+// is owed is dropped.
+std::string to_text(const Transition& transition, const Program& program);
 
 }  // namespace autodist::program

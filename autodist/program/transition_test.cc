@@ -161,11 +161,6 @@ TEST(Transition, WhatCompressionOwesStaysOrIsNamedWhereItHasNoPlace) {
 TEST(Transition, SaysHowManyBytesGoFromRankToRank) {
   const auto bytes_of = [](const Move& move) { return Bytes(4 * element_count(move)); };
   const Program from = job(0, {0, 1, 2});
-  EXPECT_EQ(to_text(transition(from, job(1, {0, 1, 2})), from, bytes_of),
-            "rule wide 0 -> 1: [3, 6) [9, 12)\n"
-            "rule wide 1 -> 0: [12, 15) [18, 21)\n"
-            "0 -> 1: 24 B\n"
-            "1 -> 0: 24 B\n");
   const auto moved = bytes_between(transition(from, job(0, {0, 2, 1})), bytes_of);
   EXPECT_EQ(moved.size(), 2U);
   EXPECT_EQ(moved.at({Rank(1), Rank(2)}), Bytes(48));

@@ -240,15 +240,15 @@ class RoleVerifier {
  public:
   RoleVerifier(const Program& program, const Role& role,
                const std::vector<std::vector<ir::OpId>>& before)
-      : program_(program), graph_(*program.graph), before_(before) {
+      : program_(program),
+        graph_(*program.graph),
+        before_(before),
+        variable_of_(ir::variables_by_storage(graph_)) {
     const std::size_t variables = graph_.variables.size();
     gate_.resize(variables);
     contribute_.resize(variables);
     release_.resize(variables);
     computed_.resize(graph_.ops.size());
-    for (std::size_t i = 0; i < variables; ++i) {
-      variable_of_[graph_.value(graph_.variables[i].value).storage] = ir::VariableId(i);
-    }
     for (const Stream& stream : role.streams) {
       for (const Instruction& instruction : stream.instructions) {
         std::visit([&](const auto& each) { check(each); }, instruction);
@@ -283,8 +283,7 @@ class RoleVerifier {
     const std::string& variable = name(fetch.variable);
     AD_CHECK(!keeps_whole_copies(program_.exchange(fetch.variable))) << variable << " is fetched";
     AD_CHECK(!gate_[fetch.variable.value]) << variable << " is fetched behind its gate";
-    const bool whole =
-        contribution_form(program_.exchange(fetch.variable)).layout == Layout::kElements;
+    const bool whole = sums_all_elements(program_.exchange(fetch.variable));
     AD_CHECK(whole ? fetch.rows.empty() : rows_read(graph_, fetch.variable) == fetch.rows)
         << "the fetch of " << variable << " names other rows than the step reads";
     const ir::History history(graph_);
@@ -376,8 +375,7 @@ class RoleVerifier {
       AD_CHECK(contribute_[i]) << name(ir::VariableId(i)) << " never contributes";
       AD_CHECK(release_[i]) << name(ir::VariableId(i)) << " is never released";
       const Exchange exchange = program_.exchange(ir::VariableId(i));
-      AD_CHECK(contribution_form(exchange).layout != Layout::kMatrices ||
-               kept_.count(ir::VariableId(i)))
+      AD_CHECK(!sums_products(exchange) || kept_.count(ir::VariableId(i)))
           << "the factors of " << name(ir::VariableId(i)) << " are never kept";
       AD_CHECK(keeps_whole_copies(exchange) || !graph_.variables[i].first_use ||
                fetched_.count(ir::VariableId(i)))
@@ -388,7 +386,7 @@ class RoleVerifier {
   const Program& program_;
   const ir::Graph& graph_;
   const std::vector<std::vector<ir::OpId>>& before_;
-  std::map<ir::StorageId, ir::VariableId> variable_of_;
+  const std::map<ir::StorageId, ir::VariableId> variable_of_;
   std::set<ir::VariableId> read_;
   std::set<ir::VariableId> fetched_;
   std::set<ir::VariableId> kept_;
@@ -399,25 +397,31 @@ class RoleVerifier {
   std::vector<CollectiveId> collectives_;
 };
 
-void check_roles(const Program& program) {
+// Every rank has one role, and streams exactly where it computes.
+void check_ranks(const Program& program) {
   std::vector<int> roles_of(program.ranks.size());
-  const auto before = dependencies(*program.graph);
-  std::optional<std::vector<CollectiveId>> order;
   for (const Role& role : program.roles) {
-    for (Rank rank : role.ranks) {
+    for (const Rank rank : role.ranks) {
       AD_CHECK(rank.value < program.ranks.size()) << "a role has rank " << rank;
-      AD_CHECK(program.ranks[rank.value].replica.has_value() == !role.streams.empty())
+      AD_CHECK(program.computes(rank) == !role.streams.empty())
           << "rank " << rank << " computes without streams or has streams without computing";
       ++roles_of[rank.value];
     }
+  }
+  for (std::size_t i = 0; i < roles_of.size(); ++i) {
+    AD_CHECK(roles_of[i] == 1) << "rank " << i << " has " << roles_of[i] << " roles";
+  }
+}
+
+void check_roles(const Program& program) {
+  const auto before = dependencies(*program.graph);
+  std::optional<std::vector<CollectiveId>> order;
+  for (const Role& role : program.roles) {
     const RoleVerifier verified(program, role, before);
     if (role.streams.empty()) continue;
     AD_CHECK(!order || *order == verified.collectives())
         << "collectives stand in another order in the role of rank " << role.ranks.front();
     order = verified.collectives();
-  }
-  for (std::size_t i = 0; i < roles_of.size(); ++i) {
-    AD_CHECK(roles_of[i] == 1) << "rank " << i << " has " << roles_of[i] << " roles";
   }
 }
 
@@ -426,6 +430,7 @@ void check_roles(const Program& program) {
 void verify(const Program& program) {
   AD_CHECK(program.graph != nullptr) << "a program without a graph";
   TableVerifier(program).run();
+  check_ranks(program);
   if (program.is_placed()) return verify_placed_roles(program);
   check_roles(program);
 }

@@ -22,10 +22,7 @@ using namespace autodist;
 // shape that an op cannot take. Its first line says which; the rest is its own stack.
 // A device that fails is another thing: who has started a training starts it again.
 [[noreturn]] void refuse(const std::string& verb, const std::string& text) {
-  if (app::is_device_failure(text)) {
-    fail(ErrorCode::kPeersLost, "{}: the device has failed: {}", verb,
-         text.substr(0, text.find('\n')));
-  }
+  app::fail_of_device(verb, text);
   fail(ErrorCode::kUsage, "{}: libtorch refuses what model and data ask for: {}", verb,
        text.substr(0, text.find('\n')));
 }

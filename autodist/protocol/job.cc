@@ -37,7 +37,7 @@ Job::Job(const program::Program& program)
     Slice table;
     table.owner = slice.owner;
     table.ring = open_steps(slice.exchange);
-    table.synchronous = lag_of(slice.exchange).has_value();
+    table.synchronous = !updates_on_arrival(slice.exchange);
     table.at_owner = makes_parameters(slice.exchange);
     table.by_all = goes_to_all(slice.exchange);
     table.route = routes.add(slice);

@@ -20,15 +20,16 @@ std::vector<std::string> letters_and_numbers(const std::string& name) {
 
 }  // namespace
 
-void AlikeRows::add(const std::string& name, std::vector<std::string> cells) {
-  const std::vector<std::string> parts = letters_and_numbers(name);
+void AlikeRows::add(std::vector<std::string> row) {
+  const std::vector<std::string> parts = letters_and_numbers(row.front());
+  std::vector<std::string> cells(row.begin() + 1, row.end());
   const bool known = most_ != 0 && std::any_of(alike_.begin(), alike_.end(), [&](Alike& each) {
                        return join(parts, cells, each);
                      });
   if (known) return;
-  Alike& row = alike_.emplace_back();
-  for (const std::string& part : parts) row.name.push_back({part});
-  row.cells = std::move(cells);
+  Alike& alone = alike_.emplace_back();
+  for (const std::string& part : parts) alone.name.push_back({part});
+  alone.cells = std::move(cells);
 }
 
 bool AlikeRows::join(const std::vector<std::string>& parts, const std::vector<std::string>& cells,
@@ -64,11 +65,12 @@ std::string AlikeRows::name_of(const Alike& alike) {
   return alike.count == 1 ? text : fmt::format("{} ×{}", text, alike.count);
 }
 
-std::vector<AlikeRows::Row> AlikeRows::shown() const {
-  std::vector<Row> rows;
+std::vector<std::vector<std::string>> AlikeRows::shown() const {
+  std::vector<std::vector<std::string>> rows;
   for (const Alike& each : alike_) {
     if (most_ != 0 && rows.size() == most_) break;
-    rows.push_back({name_of(each), each.cells});
+    rows.push_back(each.cells);
+    rows.back().insert(rows.back().begin(), name_of(each));
   }
   return rows;
 }

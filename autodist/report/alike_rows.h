@@ -11,19 +11,15 @@ namespace autodist::report {
 
 class AlikeRows {
  public:
-  struct Row {
-    std::string name;  // "layer.{0,1}.weight ×2", "layer.*.weight ×12" where they are many
-    std::vector<std::string> cells;
-  };
-
   // Shows at most so many rows. 0: all, each by itself.
   explicit AlikeRows(std::size_t most) : most_(most) {}
 
-  // `cells` is what stands beside the name.
-  void add(const std::string& name, std::vector<std::string> cells);
+  // The name, and what stands beside it.
+  void add(std::vector<std::string> row);
 
-  // In the order in which the first of each came.
-  [[nodiscard]] std::vector<Row> shown() const;
+  // As they are added, in the order in which the first of each came; a name is then
+  // "layer.{0,1}.weight ×2", or "layer.*.weight ×12" where they are many.
+  [[nodiscard]] std::vector<std::vector<std::string>> shown() const;
   // How many were added that are in none of these.
   [[nodiscard]] std::size_t hidden() const;
 

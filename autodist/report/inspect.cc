@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "autodist/base/text.h"
 #include "autodist/ir/optimizer.h"
 #include "autodist/report/fitted_table.h"
 #include "autodist/report/plan.h"
@@ -50,13 +51,9 @@ std::string with_separators(std::int64_t number) {
   return text;
 }
 
-std::string escaped(const std::string& text) {
-  std::string result;
-  for (char c : text) {
-    if (c == '"' || c == '\\') result += '\\';
-    result += c;
-  }
-  return result;
+// Inside the double quotes of DOT.
+std::string in_dot(const std::string& text) {
+  return escaped(text, {{'"', "\\\""}, {'\\', "\\\\"}});
 }
 
 }  // namespace
@@ -177,8 +174,8 @@ std::string to_dot(const ir::Graph& graph) {
   std::string text = "digraph step {\n  rankdir=LR;\n  node [fontsize=10];\n";
   std::map<ir::ValueId, std::string> made_by;
   const auto source = [&](ir::ValueId value, const std::string& name, const char* shape) {
-    text += fmt::format("  \"{0}\" [shape={1}];\n", escaped(name), shape);
-    made_by[value] = escaped(name);
+    text += fmt::format("  \"{0}\" [shape={1}];\n", in_dot(name), shape);
+    made_by[value] = in_dot(name);
   };
   for (const ir::Input& input : graph.inputs) source(input.value, input.name, "ellipse");
   for (const ir::Variable& variable : graph.variables) source(variable.value, variable.name, "box");
@@ -186,7 +183,7 @@ std::string to_dot(const ir::Graph& graph) {
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     const ir::Op& op = graph.ops[i];
     text += fmt::format("  op{} [label=\"{}\\n{}\" style=filled fillcolor=\"{}\"];\n", i,
-                        escaped(op.name), escaped(graph.scopes[op.scope.value]),
+                        in_dot(op.name), in_dot(graph.scopes[op.scope.value]),
                         op.phase == ir::Phase::kForward ? "lightblue" : "lightsalmon");
     ir::for_each_read(op, [&](ir::ValueId value) {
       const auto maker = made_by.find(value);

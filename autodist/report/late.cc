@@ -117,14 +117,6 @@ void take_means(LateSlice& late) {
 
 }  // namespace
 
-bool operator==(const LateSlice& a, const LateSlice& b) {
-  const auto fields = [](const LateSlice& s) {
-    return std::tie(s.slice, s.name, s.waits, s.waited, s.contribution_queue, s.contribution_wire,
-                    s.owner, s.result_queue, s.result_wire, s.install);
-  };
-  return fields(a) == fields(b);
-}
-
 Seconds waiting(const program::Trace& trace) {
   Seconds sum;
   for (const TraceRow& row : trace.rows) {

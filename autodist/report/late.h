@@ -24,8 +24,6 @@ struct LateSlice {
   Seconds result_queue;
   Seconds result_wire;
   Seconds install;  // from the arrival to the end of the installation
-
-  friend bool operator==(const LateSlice& a, const LateSlice& b);
 };
 
 // By what they cost, the dearest first. A gate whose slices are not in the trace is passed over.

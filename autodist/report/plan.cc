@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -17,10 +16,6 @@
 
 namespace autodist::report {
 namespace {
-
-std::string shape_text(const std::vector<std::int64_t>& shape) {
-  return fmt::format("[{}]", fmt::join(shape, ","));
-}
 
 // What a plan adds to a variable's synchronizer.
 std::string added_words(const program::Program& program, ir::VariableId id) {
@@ -130,17 +125,13 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
                                      : node == nodes.end()
                                          ? "-"
                                          : describe(*node->second) + added_words(program, id);
-    std::vector<std::string> cells{
-        shape_text(ir::shape_of(graph, id)), to_string(ir::bytes_of(graph, id)),
-        std::to_string(program.plan(id).slices.size()), without(synchronised, address)};
-    alike.add(graph.variable(id).name, std::move(cells));
+    alike.add({graph.variable(id).name,
+               fmt::format("[{}]", fmt::join(ir::shape_of(graph, id), ",")),
+               to_string(ir::bytes_of(graph, id)), std::to_string(program.plan(id).slices.size()),
+               without(synchronised, address)});
   }
-  std::vector<std::vector<std::string>> rows{
-      {"variable", "shape", "size", "slices", "synchronised by"}};
-  for (const AlikeRows::Row& each : alike.shown()) {
-    rows.push_back({each.name});
-    rows.back().insert(rows.back().end(), each.cells.begin(), each.cells.end());
-  }
+  std::vector<std::vector<std::string>> rows = alike.shown();
+  rows.insert(rows.begin(), {"variable", "shape", "size", "slices", "synchronised by"});
   const std::string more =
       alike.hidden() == 0
           ? ""

@@ -117,9 +117,7 @@ class Bounding {
     for (int i = 0; i < 60; ++i) {
       const double middle = (low + high) / 2;
       double more = 0;  // samples than there are
-      for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-        if (program_.computes(program::Rank(r))) more += room_for(program::Rank(r), middle);
-      }
+      for (const program::Rank rank : computing_) more += room_for(rank, middle);
       (more >= 0 ? high : low) = middle;
     }
     return Seconds(low);
@@ -137,8 +135,8 @@ class Bounding {
   [[nodiscard]] std::vector<std::uint32_t> one_per_device() const {
     std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
     std::vector<std::uint32_t> ranks;
-    for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-      if (!program_.computes(program::Rank(r))) continue;
+    for (const program::Rank rank : computing_) {
+      const std::uint32_t r = rank.value;
       if (seen.emplace(costs_.device_of_rank[r], tables_.role_of_rank[r]).second) {
         ranks.push_back(r);
       }
@@ -234,12 +232,11 @@ class Bounding {
 
   void add_transfers(std::vector<Load>& loads) const {
     if (tables_.transfers.empty()) return;
-    for (std::uint32_t r = 0; r < program_.ranks.size(); ++r) {
-      if (!program_.computes(program::Rank(r))) continue;
+    for (const program::Rank rank : computing_) {
       for (const TransferTable& transfer : tables_.transfers) {
-        if (transfer.from != program_.stage(program::Rank(r))) continue;
+        if (transfer.from != program_.stage(rank)) continue;
         for (const std::uint32_t stage : transfer.to) {
-          move(r, program_.stage_mate(program::Rank(r), stage).value, transfer.bytes, loads);
+          move(rank.value, program_.stage_mate(rank, stage).value, transfer.bytes, loads);
         }
       }
     }
@@ -458,6 +455,7 @@ class Bounding {
   const cluster::Cluster& cluster_;
   const CostModel& costs_;
   const JobTables& tables_;
+  const std::vector<program::Rank> computing_ = program_.computing_ranks();
   bool same_rates_ = equal_nodes();
 
   [[nodiscard]] bool equal_nodes() const {

@@ -31,6 +31,11 @@ struct CollectiveCost {
   double cpu_s_per_byte = 6e-10;  // of the host's cores, for bytes sent and received; 0 on devices
 };
 
+// Bytes of one of the `count` parts that a ring cuts `bytes` into, as even as they can be.
+constexpr std::int64_t ring_part(std::int64_t bytes, std::int64_t index, std::int64_t count) {
+  return bytes * (index + 1) / count - bytes * index / count;
+}
+
 // An all-reduce of `bytes` over all members. 0 for a single rank.
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes);
 

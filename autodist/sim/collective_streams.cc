@@ -111,12 +111,10 @@ void Engine::send_ring(std::uint32_t r, std::uint32_t c, std::uint32_t step) {
     const std::int64_t bytes = rank.ring_second ? collective.second_bytes : collective.bytes;
     // The part that it passes on in this round: its own first, then what came.
     const std::uint32_t part = (place + 2 * n - rank.ring_sent) % n;
-    const std::int64_t size = bytes * (part + 1) / n - bytes * part / n;
     const std::uint32_t to = members[(place + 1) % n].value;
     ++rank.ring_sent;
-    const std::uint32_t index =
-        new_message({MessageKind::kRing, r, to, c, step, size, now_, now_, 0, 0});
-    depart(index);
+    depart(new_message(
+        {MessageKind::kRing, r, to, c, step, ring_part(bytes, part, n), now_, now_, 0, 0}));
   }
 }
 

@@ -18,7 +18,6 @@ namespace {
 constexpr double kComputeShare = 0.5;
 constexpr double kMemoryShare = 0.7;
 constexpr Seconds kLaunch{5e-6};
-constexpr double kPcieBytesPerS = 12e9;  // PCIe 3.0 x16, as measured by most
 
 // The device that the rank computes on, as the cluster describes it: on a node with GPUs a CPU is
 // not what its `devices:` are about.
@@ -80,7 +79,6 @@ class Model {
     }
     if (on_devices) {
       costs_.collectives.cpu_s_per_byte = 0;
-      costs_.uncalibrated.emplace_back("host-device copies at 12 GB/s");
       say_default_links();
     }
     costs_.uncalibrated.emplace_back(std::string(kEngineRates) + " and the collectives' constants");
@@ -132,7 +130,7 @@ class Model {
     const cluster::DeviceFigures& stated = device.figures;
     const auto key = std::make_tuple(is_cpu, stated.kind, stated.tflops, stated.memory.value,
                                      stated.memory_bandwidth_bytes_per_s, stated.tf32_tflops,
-                                     stated.half_tflops, samples);
+                                     stated.half_tflops, stated.pcie_bytes_per_s, samples);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
     if (!is_new) return known->second;
     if (is_assumed(device)) {
@@ -154,7 +152,7 @@ class Model {
       const DeviceRow& row = find_device(options_.device, "--device");
       device.on_host = row.computes_on == cluster::DeviceKind::kCpu;
     }
-    device.staging_bytes_per_s = device.on_host ? 0 : kPcieBytesPerS;
+    device.staging_bytes_per_s = device.on_host ? 0 : pcie_bytes_per_s(figures);
     const bool has_figures = has_rates(figures);
     if (!has_figures && !was_measured(graph_)) {
       fail(ErrorCode::kUsage,
@@ -167,6 +165,7 @@ class Model {
                                          : figures.kind;
     if (has_figures && !device.on_host) {
       device.update_bytes_per_s = updates_by_memory(figures.memory_bandwidth_bytes_per_s);
+      device.context = context_bytes(row_of(figures));
     }
     const std::optional<FittedTimes> fitted = fitted_times(device, figures);
     const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
@@ -200,6 +199,10 @@ class Model {
       say_uncalibrated(
           "the graph says nothing of what its ops compute and keep: only "
           "communication is predicted");
+    }
+    if (!device.on_host && figures.pcie_bytes_per_s == 0) {
+      say_uncalibrated(fmt::format("host-device copies on {} at {:g} GB/s", device.kind,
+                                   device.staging_bytes_per_s / 1e9));
     }
     costs_.devices.push_back(std::move(device));
   }
@@ -238,7 +241,7 @@ class Model {
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
-  using Key = std::tuple<bool, std::string, double, std::int64_t, double, double, double,
+  using Key = std::tuple<bool, std::string, double, std::int64_t, double, double, double, double,
                          std::optional<std::int64_t>>;
   std::map<Key, std::uint32_t> known_;
   CostModel costs_;
@@ -248,7 +251,7 @@ class Model {
 
 Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double bytes_per_s) {
   const auto flops = static_cast<double>(op.flops.at(batch));
-  const auto bytes = static_cast<double>(op.bytes_moved.at(batch));
+  const double bytes = bytes_moved(op, batch);
   const double computing = flops / (tflops * 1e12 * kComputeShare);
   const double moving = bytes / (bytes_per_s * kMemoryShare);
   return kLaunch + Seconds(std::max(computing, moving));
@@ -304,6 +307,16 @@ double update_bytes_per_s(const CostModel& costs, const program::Program& progra
   return least.value_or(costs.engine.update_bytes_per_s);
 }
 
+double staging_bytes_per_s(const CostModel& costs, const program::Program& program) {
+  double least = 0;
+  for (std::size_t r = 0; r < program.ranks.size(); ++r) {
+    if (!program.computes(program::Rank(r))) continue;
+    const double own = costs.device(program::Rank(r)).staging_bytes_per_s;
+    if (own > 0 && (least == 0 || own < least)) least = own;
+  }
+  return least;
+}
+
 double samples_to_add(const CostModel& costs, program::Rank rank, double seconds) {
   const DeviceCost& device = costs.device(rank);
   const double now = compute_seconds(costs, rank).value;
@@ -332,6 +345,7 @@ int state_values(const ir::UpdateRule& rule) {
     case ir::Rule::kAdadelta:
     case ir::Rule::kAdamax:
     case ir::Rule::kNAdam:
+    case ir::Rule::kRAdam:
     case ir::Rule::kFtrl:
     case ir::Rule::kLamb:
       return 2;

@@ -31,6 +31,7 @@ struct DeviceCost {
   Seconds with_more;
   bool on_host = true;  // computes on the node's cores, which the engine needs, too
   Bytes memory;         // 0: unknown
+  Bytes context;        // of it, what a process on a GPU holds besides tensors
   // Of parameters that every rank updates for itself, plain SGD; 0: on the host, as the engine
   // does.
   double update_bytes_per_s = 0;
@@ -111,6 +112,9 @@ double samples_to_add(const CostModel& costs, program::Rank rank, double seconds
 double updates_by_memory(double bytes_per_s);
 // At which every rank's own update of the plain SGD kind goes: that of the slowest device.
 double update_bytes_per_s(const CostModel& costs, const program::Program& program);
+// At which versions go from the hosts to the devices: that of the slowest device; 0 where all ranks
+// compute on their hosts.
+double staging_bytes_per_s(const CostModel& costs, const program::Program& program);
 
 // 0 where the rate is.
 inline double seconds_for(double amount, double per_s) { return per_s > 0 ? amount / per_s : 0; }

@@ -11,6 +11,7 @@ std::vector<Factored> factored_gradients(const program::Program& program, const 
   std::vector<Factored> all(graph.variables.size());
   if (costs.micro_batches > 1) return all;  // sums of products
   const std::uint32_t members = program.batch_parts();
+  const std::vector<program::Rank> computing = program.computing_ranks();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ir::VariableId id(i);
     if (!ir::factors_pay(graph, id, members)) continue;
@@ -19,9 +20,8 @@ std::vector<Factored> factored_gradients(const program::Program& program, const 
     const double remain = factor_bytes * members / 2;
     all[i].saved = std::max(0.0, static_cast<double>(bytes_of(graph, id).value) - remain);
     std::optional<Seconds> fastest;  // the simulator has one time for all members, whosever
-    for (std::uint32_t r = 0; r < program.ranks.size(); ++r) {
-      if (!program.computes(program::Rank(r))) continue;
-      const Seconds one = multiply_seconds(costs, graph, factors, program::Rank(r));
+    for (const program::Rank rank : computing) {
+      const Seconds one = multiply_seconds(costs, graph, factors, rank);
       fastest = std::min(fastest.value_or(one), one);
     }
     all[i].multiply_one = fastest.value_or(Seconds{}).value;

@@ -74,11 +74,7 @@ void JobTables::add_slices(const program::Program& program, const CostModel& cos
 
 void JobTables::add_variables(const program::Program& program, const CostModel& costs) {
   const EngineCost& engine = costs.engine;
-  // Replicas are of one kind as far as the way to their memory goes.
-  std::uint32_t computing = 0;
-  while (computing + 1 < program.ranks.size() && !program.computes(program::Rank(computing)))
-    ++computing;
-  const double staging = costs.device(program::Rank(computing)).staging_bytes_per_s;
+  const double staging = staging_bytes_per_s(costs, program);
   const double updating = update_bytes_per_s(costs, program);
   const auto of_slice = [&](program::SliceId id) {
     const SliceTable& table = slices[id.value];
@@ -125,8 +121,8 @@ void JobTables::add_transfers(const program::Program& program, const CostModel& 
     table.bytes = kGeneratorState;
     if (transfer.value) {
       const ir::TensorType& type = program.graph->value(*transfer.value).type;
-      table.bytes = static_cast<std::int64_t>(size_of(type.dtype));
-      for (const ir::Affine& size : type.sizes) table.bytes *= size.at(costs.batch);
+      table.bytes =
+          element_count(type, costs.batch) * static_cast<std::int64_t>(size_of(type.dtype));
     }
     transfers.push_back(std::move(table));
   }

@@ -11,6 +11,10 @@
 namespace autodist::sim {
 namespace {
 
+// PyTorch's allocator cuts up and reuses the blocks that it holds, and parts of them fit no tensor:
+// of the order of a twentieth of the tensors' bytes, where every step asks for the same sizes.
+constexpr std::int64_t kTensorsPerUnusable = 20;
+
 // What every rank that computes has, whatever it owns.
 struct Common {
   Bytes parameters;
@@ -44,10 +48,9 @@ std::vector<double> results_by_stage(const program::Program& program, std::int64
   return bytes;
 }
 
-// Autocast keeps what products and convolutions read in 16 bits.
 Bytes activations_of(const ir::Graph& graph, std::int64_t batch, const CostModel& costs) {
-  const Bytes captured(ir::activation_bytes(graph, batch));
-  return is_16_bit(costs.precision) ? Bytes(captured.value / 2) : captured;
+  return Bytes(is_16_bit(costs.precision) ? ir::activation_bytes_under_autocast(graph, batch)
+                                          : ir::activation_bytes(graph, batch));
 }
 
 Common common_of(const program::Program& program, const CostModel& costs) {
@@ -135,6 +138,9 @@ std::vector<MemoryUse> memory_of(const program::Program& program, const CostMode
     use.activations = program.is_placed() ? common.activations : activations_at(rank);
     use.optimizer = common.optimizer;
     use.communication += common.staging + common.flat + common.factors;
+    if (!use.on_device) continue;
+    const Bytes tensors = use.device();
+    use.overhead = costs.device(rank).context + Bytes(tensors.value / kTensorsPerUnusable);
   }
   protocol::RouteTables routes(program, 0);
   for (const program::Slice& slice : program.slices) {

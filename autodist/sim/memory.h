@@ -16,6 +16,8 @@ struct MemoryUse {
   Bytes gradients;
   Bytes activations;  // and inputs, at their peak
   Bytes optimizer;    // state, where this rank updates
+  // Of a GPU: CUDA's context (sim/device_table.h), and what its allocator holds and cannot use.
+  Bytes overhead;
   // Copies of what it owns, contributions that wait to be summed, results that wait to be
   // installed, and what its windows hold.
   Bytes communication;
@@ -23,7 +25,7 @@ struct MemoryUse {
   Bytes capacity;          // of the device; 0: unknown
 
   [[nodiscard]] Bytes device() const {
-    const Bytes own = parameters + gradients + activations + optimizer;
+    const Bytes own = parameters + gradients + activations + optimizer + overhead;
     return on_device ? own : own + communication;
   }
   [[nodiscard]] bool fits() const { return capacity == Bytes{0} || device() <= capacity; }

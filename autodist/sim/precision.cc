@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <set>
 #include <utility>
 #include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
+#include "autodist/ir/op_classes.h"
 
 namespace autodist::sim {
 namespace {
@@ -35,8 +35,6 @@ constexpr double kElsewhere = 0.5;
 constexpr double kMemory = 0.7;
 constexpr Seconds kKernelStart{5e-6};
 
-bool is_convolution(const ir::Op& op) { return op.name.find("convolution") != std::string::npos; }
-
 bool is_by_winograd(const ir::Graph& graph, const ir::Op& op) {
   // Behind the tensors and the bias come the strides, the padding, the dilation, whether it is
   // transposed, the padding of its output, and the groups.
@@ -55,22 +53,6 @@ bool is_by_winograd(const ir::Graph& graph, const ir::Op& op) {
   const std::vector<ir::Affine>& sizes = graph.value(*weight).type.sizes;
   constexpr ir::Affine kThree{0, 3};
   return sizes.size() == 4 && sizes[2] == kThree && sizes[3] == kThree;
-}
-
-bool is_product(const ir::Op& op) {
-  static const std::set<std::string> kProducts{"aten::mm",      "aten::addmm",  "aten::bmm",
-                                               "aten::baddbmm", "aten::addbmm", "aten::linear"};
-  return kProducts.count(op.name) != 0 || op.name.find("scaled_dot_product") != std::string::npos;
-}
-
-// Autocast computes these in float32.
-bool stays_in_float32(const ir::Op& op) {
-  static const std::set<std::string> kOps{
-      "aten::native_layer_norm", "aten::native_layer_norm_backward",
-      "aten::_softmax",          "aten::_softmax_backward_data",
-      "aten::_log_softmax",      "aten::_log_softmax_backward_data",
-      "aten::nll_loss_forward",  "aten::nll_loss_backward"};
-  return kOps.count(op.name) != 0;
 }
 
 // The peak of the device's matrix units in TFLOP/s; of fp32 that outside of them.
@@ -131,14 +113,19 @@ FittedTimes::FittedTimes(const DeviceRow& device, Precision precision)
   convolution_flop_per_s_ = peak * shares.convolution;
 }
 
+double bytes_moved(const ir::Op& op, std::int64_t batch) {
+  const auto bytes = static_cast<double>(op.bytes_moved.at(batch));
+  return bytes == 0 || ir::leaves_uninitialised(op.name) ? 0 : bytes;
+}
+
 Seconds FittedTimes::of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) const {
   const auto flops = static_cast<double>(op.flops.at(batch));
-  auto bytes = static_cast<double>(op.bytes_moved.at(batch));
+  double bytes = bytes_moved(op, batch);
   if (bytes == 0 && flops == 0) return {};
-  if (is_16_bit(precision_) && !stays_in_float32(op)) bytes /= 2;
-  double rate = is_convolution(op) ? convolution_flop_per_s_
-                : is_product(op)   ? product_flop_per_s_
-                                   : flop_per_s_;
+  if (is_16_bit(precision_) && !ir::stays_in_float32(op)) bytes /= 2;
+  double rate = ir::is_convolution(op) ? convolution_flop_per_s_
+                : ir::is_product(op)   ? product_flop_per_s_
+                                       : flop_per_s_;
   if (precision_ == Precision::kFp32 && is_by_winograd(graph, op)) rate *= kWinograd;
   return kKernelStart + Seconds(std::max(flops / rate, bytes / bytes_per_s_));
 }
@@ -149,7 +136,7 @@ std::string FittedTimes::said() const {
       "convolutions, {:.0f} GB/s){}",
       kind_, name_of(precision_), is_fitted_ ? "" : "on A100 and V100, none on this card ",
       product_flop_per_s_ / 1e12, convolution_flop_per_s_ / 1e12, bytes_per_s_ / 1e9,
-      is_16_bit(precision_) ? "; activations count half" : "");
+      is_16_bit(precision_) ? "; activations as under autocast" : "");
 }
 
 }  // namespace autodist::sim

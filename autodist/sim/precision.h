@@ -28,6 +28,10 @@ std::string name_of(Precision precision);
 // The inverse of the first four. Throws Error(kUsage) with the nearest.
 Precision precision_from_name(const std::string& name);
 
+// Bytes that the op reads and writes. Op::bytes_moved counts the tensors that it names; what only
+// allocates touches none of them, so of it they are 0, as of a view.
+double bytes_moved(const ir::Op& op, std::int64_t batch);
+
 // Times of ops on one kind of GPU. What kernels reach of its peaks is fitted on published trainings
 // (docs/benchmarks/gpu-times.md), which run fused and tuned software.
 class FittedTimes {
@@ -37,7 +41,7 @@ class FittedTimes {
   FittedTimes(const DeviceRow& device, Precision precision);
 
   // An op of this graph, which was captured in float32, takes so long in the precision. A view
-  // takes nothing.
+  // takes nothing, and so does what only allocates.
   [[nodiscard]] Seconds of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) const;
   // What was fitted, for whoever shows a prediction.
   [[nodiscard]] std::string said() const;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "autodist/base/error.h"
+#include "autodist/sim/cost_model.h"
 
 namespace autodist::sim {
 namespace {
@@ -50,6 +51,20 @@ TEST(FittedTimes, OpsOfMemoryMoveHalfTheBytesInSixteenBits) {
   EXPECT_EQ(time_of("A100", Precision::kTf32, norm), time_of("A100", Precision::kBf16, norm))
       << "autocast computes it in float32";
   EXPECT_EQ(time_of("A100", Precision::kBf16, op_of("aten::view", 0, 0)), Seconds{});
+}
+
+// Nobody writes it: with a precision it takes nothing, and in the rule of thumb what a view takes.
+TEST(FittedTimes, WhatOnlyAllocatesTakesNothing) {
+  for (const char* name : {"aten::empty", "aten::empty_like", "aten::new_empty_strided"}) {
+    const ir::Op op = op_of(name, 0, 1'000'000'000);
+    EXPECT_EQ(bytes_moved(op, 1), 0) << name;
+    EXPECT_EQ(time_of("A100", Precision::kTf32, op), Seconds{}) << name;
+    EXPECT_EQ(roofline(op, 1, 19.5, 1555e9), roofline(op_of("aten::view", 0, 0), 1, 19.5, 1555e9))
+        << name;
+  }
+  const ir::Op zeros = op_of("aten::zeros_like", 0, 1'000'000'000);
+  EXPECT_EQ(bytes_moved(zeros, 1), 1e9);
+  EXPECT_GT(time_of("A100", Precision::kTf32, zeros), Seconds(0.9e-3)) << "these are written";
 }
 
 // In float32 alone, and not with strides or other kernels.

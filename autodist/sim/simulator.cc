@@ -119,9 +119,7 @@ void add_ring(const JobTables& tables, const std::vector<program::Rank>& members
               std::int64_t bytes, Simulation& result) {
   const std::size_t n = members.size();
   const auto part = [&](std::size_t i) {
-    const auto k = static_cast<std::int64_t>(i % n);
-    const auto count = static_cast<std::int64_t>(n);
-    return Bytes(bytes * (k + 1) / count - bytes * k / count);
+    return Bytes(ring_part(bytes, static_cast<std::int64_t>(i % n), static_cast<std::int64_t>(n)));
   };
   for (std::size_t place = 0; place < n; ++place) {
     const std::uint32_t node = tables.node_of_rank[members[place].value];

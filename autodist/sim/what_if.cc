@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <sstream>
 #include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/sim/device_table.h"
 
 namespace autodist::sim {
@@ -61,8 +61,7 @@ std::string key_of(const std::string& item, std::set<std::string>& given) {
 WhatIf parse_what_if(const std::string& text) {
   WhatIf what_if;
   std::set<std::string> given;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
+  for (const std::string& item : split(text, ',')) {
     const std::size_t equals = item.find('=');
     const std::string key = key_of(item, given);
     const std::string value = equals == std::string::npos ? "" : item.substr(equals + 1);
@@ -109,8 +108,7 @@ std::vector<std::string> values_of(const std::string& key, const std::string& va
     if (last > first) values.push_back(fmt::format("{:.0f}", last));
     return values;
   }
-  std::istringstream items(value);
-  for (std::string item; std::getline(items, item, '|');) {
+  for (const std::string& item : split(value, '|')) {
     if (std::find(values.begin(), values.end(), item) != values.end()) {
       fail(ErrorCode::kUsage, "--what-if: {}='{}' has {} twice. Keep one.", key, value, item);
     }
@@ -127,8 +125,7 @@ WhatIfs parse_what_ifs(const std::string& text) {
   std::string rest;  // what does not vary
   std::vector<std::string> values{""};
   std::set<std::string> given;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
+  for (const std::string& item : split(text, ',')) {
     const std::size_t equals = item.find('=');
     const std::string key = key_of(item, given);
     const std::vector<std::string> own = equals == std::string::npos

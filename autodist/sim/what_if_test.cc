@@ -88,6 +88,7 @@ TEST(DeviceTable, HasFiguresAndSources) {
   for (const DeviceRow& row : device_table()) {
     EXPECT_GT(row.tflops, 0) << row.kind;
     EXPECT_GT(row.memory_gb_per_s, 0) << row.kind;
+    EXPECT_EQ(row.pcie > 0, row.computes_on == cluster::DeviceKind::kGpu) << row.kind;
     EXPECT_FALSE(row.source.empty()) << row.kind;
     EXPECT_EQ(&find_device(row.kind, "test"), &row);
   }
@@ -110,6 +111,8 @@ TEST(Devices, AreKnownByWhatTheirDriverSays) {
                                                      {"NVIDIA A10", "A10"},
                                                      {"NVIDIA TITAN X (Pascal)", "TITAN X Pascal"}};
   for (const auto& [said, kind] : all) EXPECT_EQ(find_device(said, "test").kind, kind) << said;
+  EXPECT_EQ(known_device("NVIDIA Something 9000"), nullptr);
+  EXPECT_EQ(known_device(""), nullptr);
 }
 
 TEST(Devices, AGpuOfNoKindCountsAsAnA100) {
@@ -128,6 +131,20 @@ TEST(Devices, AGpuOfNoKindCountsAsAnA100) {
   const cluster::Device cpu;
   EXPECT_FALSE(is_assumed(cpu));
   EXPECT_FALSE(has_rates(figures_of(cpu, "test"))) << "it is as it was measured";
+}
+
+TEST(Devices, CopyToTheirHostsAsTheirPcieCarriesOrTheClusterSays) {
+  const auto rate_of = [](const std::string& kind, double stated) {
+    cluster::DeviceFigures figures;
+    figures.kind = kind;
+    figures.pcie_bytes_per_s = stated;
+    return pcie_bytes_per_s(figures);
+  };
+  EXPECT_EQ(rate_of("V100", 0), 12e9);
+  EXPECT_EQ(rate_of("A100", 0), 24e9);
+  EXPECT_EQ(rate_of("NVIDIA H100 80GB HBM3", 0), 50e9);
+  EXPECT_EQ(rate_of("B9000", 0), 12e9) << "of no known kind";
+  EXPECT_EQ(rate_of("A100", 6e9), 6e9);
 }
 
 TEST(Devices, AnUnknownKindNeedsRatesAndIsToldHow) {

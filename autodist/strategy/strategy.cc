@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <ctime>
-#include <map>
+#include <iterator>
 #include <numeric>
 #include <set>
 #include <tuple>
@@ -51,11 +51,8 @@ std::string words_of(const PsSynchronizer& ps) {
   return words;
 }
 
-program::Compression compression_of(const Synchronizer& synchronizer) {
-  if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
-  const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
-  if (all_reduce == nullptr) return {};
-  switch (all_reduce->compressor) {
+program::Compression compression_of(const AllReduceSynchronizer& all_reduce) {
+  switch (all_reduce.compressor) {
     case Compressor::kNone:
       break;
     case Compressor::kHorovod:
@@ -65,7 +62,13 @@ program::Compression compression_of(const Synchronizer& synchronizer) {
     case Compressor::kPowerSgd:
       return {program::Codec::kPowerSgd, true, 0, 1};
   }
-  return all_reduce->compression;
+  return all_reduce.compression;
+}
+
+program::Compression compression_of(const Synchronizer& synchronizer) {
+  if (const auto* ps = std::get_if<PsSynchronizer>(&synchronizer)) return ps->compression;
+  const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&synchronizer);
+  return all_reduce == nullptr ? program::Compression{} : compression_of(*all_reduce);
 }
 
 bool sums_factors(const Synchronizer& synchronizer) {
@@ -74,23 +77,10 @@ bool sums_factors(const Synchronizer& synchronizer) {
 }
 
 std::string name_of(AllReduceAlgorithm algorithm) {
-  switch (algorithm) {
-    case AllReduceAlgorithm::kBySpec:
-      return "by_spec";
-    case AllReduceAlgorithm::kDirect:
-      return "direct";
-    case AllReduceAlgorithm::kLibrary:
-      return "library";
-    case AllReduceAlgorithm::kRing:
-      return "ring";
-    case AllReduceAlgorithm::kTree:
-      return "tree";
-    case AllReduceAlgorithm::kHierarchical:
-      return "hierarchical";
-    case AllReduceAlgorithm::kSufficientFactors:
-      return "sufficient_factors";
-  }
-  return "";
+  constexpr const char* kNames[] = {"by_spec", "direct",       "library",           "ring",
+                                    "tree",    "hierarchical", "sufficient_factors"};
+  static_assert(std::size(kNames) == std::size(kAllReduceAlgorithms));
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 std::string node_name(const std::string& variable) { return variable + ":0"; }

@@ -77,6 +77,7 @@ using Synchronizer = std::variant<std::monostate, PsSynchronizer, AllReduceSynch
 // AutoDist's own leaves out), HorovodCompressorEF the same with error feedback, PowerSGDCompressor
 // PowerSGD of rank 1 with error feedback.
 program::Compression compression_of(const Synchronizer& synchronizer);
+program::Compression compression_of(const AllReduceSynchronizer& all_reduce);
 // Whether it asks for a codec whose factors a library sums.
 bool sums_factors(const Synchronizer& synchronizer);
 // Whether the update rule runs where contributions are summed.

@@ -36,8 +36,9 @@ void write(const NodeConfig& node, proto::Strategy::Node& out) {
     to.set_local_replication(ps->local_replication);
     to.set_sync(ps->sync);
     to.set_staleness(ps->staleness);
-    if (ps->compression != program::Compression{})
+    if (ps->compression != program::Compression{}) {
       write(ps->compression, *to.mutable_compression());
+    }
     to.set_results_asked(ps->delivery == program::Delivery::kAsked);
   }
   if (const auto* all_reduce = std::get_if<AllReduceSynchronizer>(&node.synchronizer)) {
@@ -104,6 +105,18 @@ program::Compression read(const proto::Compression& from, const std::string& whe
   return to;
 }
 
+AllReduceSynchronizer read(const proto::AllReduceSynchronizer& from, const std::string& where) {
+  AllReduceSynchronizer to;
+  to.spec = checked<AllReduceSpec>(from.spec(), 2, "spec", where);
+  to.compressor = checked<Compressor>(from.compressor(), 3, "compressor", where);
+  to.group = from.group();
+  to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 6, "algorithm", where);
+  to.compression = read(from.compression(), where);
+  const auto at_owner = checked<std::uint8_t>(from.update_at(), 1, "update_at", where);
+  to.update_at = at_owner == 1 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;
+  return to;
+}
+
 NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int depth) {
   if (node.var_name().empty()) {
     fail(ErrorCode::kUsage, "{}: not a strategy: a node without a variable's name. {}", where,
@@ -125,16 +138,7 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
         read(from.compression(), here),
         from.results_asked() ? program::Delivery::kAsked : program::Delivery::kPushed};
   } else if (node.has_allreducesynchronizer()) {
-    const proto::AllReduceSynchronizer& from = node.allreducesynchronizer();
-    AllReduceSynchronizer to;
-    to.spec = checked<AllReduceSpec>(from.spec(), 2, "spec", here);
-    to.compressor = checked<Compressor>(from.compressor(), 3, "compressor", here);
-    to.group = from.group();
-    to.algorithm = checked<AllReduceAlgorithm>(from.algorithm(), 6, "algorithm", here);
-    to.compression = read(from.compression(), here);
-    const auto at_owner = checked<std::uint8_t>(from.update_at(), 1, "update_at", here);
-    to.update_at = at_owner == 1 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;
-    result.synchronizer = to;
+    result.synchronizer = read(node.allreducesynchronizer(), here);
   }
   result.partitioner = node.partitioner();
   for (const auto& part : node.part_config()) result.parts.push_back(read(part, where, depth + 1));
@@ -151,7 +155,7 @@ NodeConfig read(const proto::Strategy::Node& node, const std::string& where, int
 Placement read(const proto::Strategy::Placement& in, const std::string& where) {
   Placement placement;
   placement.stages = in.stages();
-  for (const std::string& device : in.devices()) placement.devices.push_back(device);
+  placement.devices.assign(in.devices().begin(), in.devices().end());
   for (const auto& scope : in.scopes()) {
     placement.scopes.push_back({scope.name(), {scope.stages().begin(), scope.stages().end()}});
   }
@@ -172,17 +176,14 @@ Strategy from_proto(const proto::Strategy& in, const std::string& where) {
   strategy.id = in.id();
   strategy.path = in.path();
   for (const auto& node : in.node_config()) strategy.nodes.push_back(read(node, where, 0));
-  for (const std::string& replica : in.graph_config().replicas()) {
-    strategy.replicas.push_back(replica);
-  }
-  if (in.slice_bytes() < 0) {
-    fail(ErrorCode::kUsage, "{}: slice_bytes={}, 0 or more expected", where, in.slice_bytes());
-  }
-  strategy.slice_bytes = Bytes(in.slice_bytes());
-  if (in.window_bytes() < 0) {
-    fail(ErrorCode::kUsage, "{}: window_bytes={}, 0 or more expected", where, in.window_bytes());
-  }
-  strategy.window_bytes = Bytes(in.window_bytes());
+  const auto& replicas = in.graph_config().replicas();
+  strategy.replicas.assign(replicas.begin(), replicas.end());
+  const auto checked_bytes = [&](const char* field, std::int64_t bytes) {
+    if (bytes >= 0) return Bytes(bytes);
+    fail(ErrorCode::kUsage, "{}: {}={}, 0 or more expected", where, field, bytes);
+  };
+  strategy.slice_bytes = checked_bytes("slice_bytes", in.slice_bytes());
+  strategy.window_bytes = checked_bytes("window_bytes", in.window_bytes());
   if (in.has_placement()) strategy.placement = read(in.placement(), where);
   strategy.batch_shares.assign(in.batch_shares().begin(), in.batch_shares().end());
   return strategy;

@@ -22,8 +22,7 @@ using sim::Precision;
 const std::string kExamples = "NVIDIA DeepLearningExamples, ";
 const std::string kBert80 = kExamples +
                             "PyTorch/LanguageModeling/BERT, pytorch:21.11 container, pre-training "
-                            "at sequence length 128 on "
-                            "DGX A100 80 GB, DGX-1 with V100 32 GB";
+                            "at sequence length 128 on DGX A100 80 GB, DGX-1 with V100 32 GB";
 const std::string kBert40 =
     kExamples + "an earlier version of the same, pytorch:20.06 container, DGX A100 40 GB";
 const std::string kBert19 =
@@ -49,8 +48,7 @@ const std::string kLambdaPt =
 const std::string kPascal = "TensorFlow, Benchmarks (May 2017), cuDNN 5.1, DGX-1 with P100";
 const std::string kTuring =
     "AutoDist, figure 1, the longer bar of one GPU (data/autodist); the others' input sizes are "
-    "not "
-    "said";
+    "not said";
 const std::string kNanoGpt =
     "nanoGPT, README: about 250 ms per iteration before torch.compile; the batch of bench.py (12 "
     "sequences of 1,024 tokens) and an A100 assumed";
@@ -71,13 +69,7 @@ Seconds step_of(const PublishedStep& published) {
   cluster::Cluster cluster = machines(1, cluster::Node().bandwidth_bytes_per_s);
   cluster::Node& node = cluster.nodes.front();
   if (published.gpus > 1) node.intra_node_bytes_per_s = published.link_bytes_per_s;
-  for (int g = 0; g < published.gpus; ++g) {
-    cluster::Device gpu;
-    gpu.kind = cluster::DeviceKind::kGpu;
-    gpu.index = static_cast<std::uint32_t>(g);
-    gpu.figures.kind = published.device;
-    node.gpus.push_back(gpu);
-  }
+  add_gpus(node, published.gpus, published.device);
   const program::Program program =
       passes::rewrite(graph, search::build_strategy("AllReduce:algorithm=library", *graph, cluster),
                       cluster, {}, "published");
@@ -187,22 +179,17 @@ std::string gpu_times_page(const std::vector<GpuTime>& times) {
   std::string text =
       "What the simulator makes of published trainings on the GPUs of one machine, with `--dtype`: "
       "each op takes the longer of its arithmetic and its memory traffic, products and "
-      "convolutions "
-      "at a share of what the maker says, in float32 those of 3 × 3 by fewer multiplications than "
-      "they have (Winograd), and some cards keep less than the clock that the maker's figures "
-      "take. "
-      "Shares and clocks were chosen by the rows marked *fitted*, and are checked on the others; "
-      "published software of one card and one batch differs by up to a third among them. The "
-      "simulator knows ops, not kernels: published software fuses pointwise ops, and computes "
-      "BERT's "
-      "output layer at the masked positions alone (20 of 128), of which these graphs, captured "
-      "from "
-      "plain PyTorch, know nothing. NCF's graph has sparse gradients, NVIDIA's program dense ones. "
-      "GPUs are linked by NVLink (one way 80 GB/s on P100, 150 on V100, 300 on A100) or PCIe (25), "
-      "and all-reduce by a library.\n\n"
+      "convolutions at a share of what the maker says, in float32 those of 3 × 3 by fewer "
+      "multiplications than they have (Winograd), and some cards keep less than the clock that the "
+      "maker's figures take. Shares and clocks were chosen by the rows marked *fitted*, and are "
+      "checked on the others; published software of one card and one batch differs by up to a "
+      "third among them. The simulator knows ops, not kernels: published software fuses pointwise "
+      "ops, and computes BERT's output layer at the masked positions alone (20 of 128), of which "
+      "these graphs, captured from plain PyTorch, know nothing. NCF's graph has sparse gradients, "
+      "NVIDIA's program dense ones. GPUs are linked by NVLink (one way 80 GB/s on P100, 150 on "
+      "V100, 300 on A100) or PCIe (25), and all-reduce by a library.\n\n"
       "| model | GPU | precision | batch per GPU | published, samples/s | predicted | step's error "
-      "| "
-      "|\n"
+      "| |\n"
       "|---|---|---|---|---|---|---|---|\n";
   for (const GpuTime& each : times) {
     const PublishedStep& of = each.published;

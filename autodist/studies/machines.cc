@@ -18,4 +18,14 @@ cluster::Cluster machines(std::uint32_t count, double bytes_per_s, Seconds laten
   return cluster;
 }
 
+void add_gpus(cluster::Node& node, int count, const std::string& kind) {
+  for (int i = 0; i < count; ++i) {
+    cluster::Device gpu;
+    gpu.kind = cluster::DeviceKind::kGpu;
+    gpu.index = static_cast<std::uint32_t>(i);
+    gpu.figures.kind = kind;
+    node.gpus.push_back(gpu);
+  }
+}
+
 }  // namespace autodist::studies

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <sstream>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
 #include "autodist/base/statistics.h"
+#include "autodist/base/text.h"
 
 namespace autodist::studies {
 namespace {
@@ -57,29 +57,26 @@ Seconds FittedCollective::seconds(double bytes) const {
 
 std::vector<FittedCollective::Knot> parse_nccl_table(const std::string& text,
                                                      const std::string& where) {
-  std::vector<FittedCollective::Knot> table;
-  std::istringstream lines(text);
-  std::string line;
-  std::getline(lines, line);  // the header
-  for (int number = 2; std::getline(lines, line); ++number) {
-    std::istringstream cells(line);
-    std::string cell;
-    double values[4] = {};
-    for (int column = 0; column < 4; ++column) {
-      std::getline(cells, cell, ',');
-      if (column == 1 || column == 2) continue;
+  std::vector<Knot> table;
+  const std::vector<std::string> lines = split(text, '\n');
+  for (std::size_t i = 1; i < lines.size(); ++i) {  // behind the header
+    const std::vector<std::string> cells = split(lines[i], ',');
+    const auto number_in = [&](std::size_t column) {
+      const std::string cell = column < cells.size() ? cells[column] : "";
       const auto value = as_number<double>(cell);
       if (!value || *value <= 0) {
-        fail(ErrorCode::kUsage, "{}:{}: column {} is '{}', a number above 0 expected", where,
-             number, column + 1, cell);
+        fail(ErrorCode::kUsage, "{}:{}: column {} is '{}', a number above 0 expected", where, i + 1,
+             column + 1, cell);
       }
-      values[column] = *value;
-    }
-    if (!table.empty() && values[0] <= table.back().bytes) {
+      return *value;
+    };
+    const double bytes = number_in(0);
+    const double nanoseconds = number_in(3);
+    if (!table.empty() && bytes <= table.back().bytes) {
       fail(ErrorCode::kUsage, "{}:{}: sizes do not ascend. Sort the rows by size, each size once.",
-           where, number);
+           where, i + 1);
     }
-    table.push_back({values[0], values[3] * 1e-9});
+    table.push_back({bytes, nanoseconds * 1e-9});
   }
   if (table.size() < 2) fail(ErrorCode::kUsage, "{}: two rows at least expected", where);
   return table;

@@ -7,11 +7,11 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <sstream>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/passes/pipeline.h"
 #include "autodist/planning/archive.h"
 #include "autodist/program/route.h"
@@ -26,6 +26,7 @@ namespace autodist::studies {
 namespace {
 
 constexpr int kGpusPerNode = 4;
+constexpr const char* kGpu = "T4";
 constexpr double kCard = 50e9 / 8;              // bytes per second
 constexpr Bytes kWhole{std::int64_t{1} << 40};  // a shard is sent as one message
 constexpr int kCounts[] = {8, 16, 32};          // GPUs
@@ -65,14 +66,7 @@ std::string builder_of(const std::string& system, const ChartModel& model) {
 
 cluster::Cluster machines_of_gpus(int nodes) {
   cluster::Cluster cluster = machines(static_cast<std::uint32_t>(nodes), kCard);
-  for (cluster::Node& node : cluster.nodes) {
-    for (int g = 0; g < kGpusPerNode; ++g) {
-      cluster::Device gpu;
-      gpu.kind = cluster::DeviceKind::kGpu;
-      gpu.index = static_cast<std::uint32_t>(g);
-      node.gpus.push_back(gpu);
-    }
-  }
+  for (cluster::Node& node : cluster.nodes) add_gpus(node, kGpusPerNode, kGpu);
   return cluster;
 }
 
@@ -82,9 +76,9 @@ const ir::Graph& graph_of(const ChartModel& model) {
   const auto [place, is_new] = loaded.try_emplace(model.graph);
   if (!is_new) return place->second;
   place->second = planning::load_graph(model.graph);
-  const sim::DeviceRow& t4 = sim::find_device("T4", "chart");
+  const sim::DeviceRow& gpu = sim::find_device(kGpu, "chart");
   for (ir::Op& op : place->second.ops) {
-    op.cost = {sim::roofline(op, model.batch, t4.tflops, t4.memory_gb_per_s * 1e9), Seconds{}};
+    op.cost = {sim::roofline(op, model.batch, gpu.tflops, gpu.memory_gb_per_s * 1e9), Seconds{}};
   }
   return place->second;
 }
@@ -111,7 +105,7 @@ void set_servers(sim::CostModel& costs, const program::Program& program, const C
 // What goes by a library does not pass through the host, and every GPU updates for itself.
 void set_library(sim::CostModel& costs, const ChartCosts& chart) {
   costs.collectives.efficiency = chart.nccl_bytes_per_s / kCard;
-  const double memory = sim::find_device("T4", "chart").memory_gb_per_s * 1e9;
+  const double memory = sim::find_device(kGpu, "chart").memory_gb_per_s * 1e9;
   for (sim::DeviceCost& device : costs.devices) {
     device.staging_bytes_per_s = 0;
     device.update_bytes_per_s = sim::updates_by_memory(memory);
@@ -123,14 +117,11 @@ void set_library(sim::CostModel& costs, const ChartCosts& chart) {
 Chart parse_chart(const std::string& text, const std::string& where) {
   Chart chart;
   std::vector<std::string> systems;
-  std::istringstream lines(text);
   int number = 0;
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split(text, '\n')) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
-    std::vector<std::string> fields;
-    std::istringstream words(line);
-    for (std::string word; std::getline(words, word, '\t');) fields.push_back(word);
+    const std::vector<std::string> fields = split(line, '\t');
     if (systems.empty()) {
       if (fields.size() < 3 || fields[0] != "model" || fields[1] != "gpus") {
         fail(ErrorCode::kUsage, "{}: line {}: 'model', 'gpus' and systems expected", where, number);
@@ -149,12 +140,11 @@ Chart parse_chart(const std::string& text, const std::string& where) {
     }
     for (std::size_t i = 2; i < fields.size(); ++i) {
       if (fields[i].empty()) continue;
-      char* end = nullptr;
-      const double rate = std::strtod(fields[i].c_str(), &end);
-      if (*end != '\0' || !(rate > 0)) {
+      const auto rate = as_number<double>(fields[i]);
+      if (!rate || !(*rate > 0)) {
         fail(ErrorCode::kUsage, "{}: line {}: '{}', a rate expected", where, number, fields[i]);
       }
-      chart[{fields[0], *gpus, systems[i - 2]}] = rate;
+      chart[{fields[0], *gpus, systems[i - 2]}] = *rate;
     }
   }
   return chart;

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, NoReturn, Protocol, SupportsIndex, TypeV
 
 import torch
 
+from . import checkpoint as checkpoint, strategy as strategy
 from .strategy.base import StrategyBuilder
 
 __all__: list[str]
@@ -330,7 +331,7 @@ class TrainingStep:
         trains: str | Sequence[str] | None = None,
         batched: Any = None,
         reduction: Literal["mean", "sum"] = "mean",
-        builder: str | StrategyBuilder | None = None,
+        builder: str | StrategyBuilder | type[StrategyBuilder] | None = None,
         clip: float | None = None,
     ) -> None: ...
 

@@ -2,36 +2,40 @@
 
 import contextlib
 import functools
+import math
 import sys
 
 import torch
 from torch.nn import functional
 
+from ._errors import UsageError
+
 
 @contextlib.contextmanager
+def _replaced(module, name, made_of):
+    """A module's function, by what is made of it."""
+    own = getattr(module, name)
+    setattr(module, name, functools.wraps(own)(made_of(own)))
+    try:
+        yield
+    finally:
+        setattr(module, name, own)
+
+
 def _transformers_trace():
     """`transformers` asks whether it is traced before it reads a mask on the host to leave it out:
     it is. The step has the mask then, and one graph serves batches with and without padding."""
     utils = sys.modules.get("transformers.utils.import_utils")
-    asked = getattr(utils, "is_jit_tracing", None)
-    if asked is None or not hasattr(utils, "is_tracing"):
-        yield
-        return
-    utils.is_jit_tracing = lambda: True
-    try:
-        yield
-    finally:
-        utils.is_jit_tracing = asked
+    if getattr(utils, "is_jit_tracing", None) is None or not hasattr(utils, "is_tracing"):
+        return contextlib.nullcontext()
+    return _replaced(utils, "is_jit_tracing", lambda own: lambda: True)
 
 
-@contextlib.contextmanager
 def _nothing_is_compiled():
     """What `torch.compile` has made runs as it was written: its kernels are no ops of a graph."""
     if "torch._dynamo" not in sys.modules or not hasattr(torch.compiler, "set_stance"):
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+        return contextlib.nullcontext()
+    return torch.compiler.set_stance("force_eager")
 
 
 def _smoothed(input, target, weight, ignore_index, label_smoothing):
@@ -52,12 +56,9 @@ def _smoothed(input, target, weight, ignore_index, label_smoothing):
     return (1 - label_smoothing) * of_label + share * of_all
 
 
-@contextlib.contextmanager
-def _labels_are_smoothed_at_one_size():
+def _cross_entropy(own):
     """libtorch's own selects the labels that count: a tensor whose size depends on data."""
-    own = functional.cross_entropy
 
-    @functools.wraps(own)
     def cross_entropy(
         input,
         target,
@@ -75,38 +76,81 @@ def _labels_are_smoothed_at_one_size():
             input, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
         )
 
-    functional.cross_entropy = cross_entropy
-    try:
-        yield
-    finally:
-        functional.cross_entropy = own
+    return cross_entropy
 
 
-@contextlib.contextmanager
-def _classes_are_compared():
-    """libtorch's own `one_hot` reads the largest class on the host, to see that it is one. A label that
-    is none has a row of zeros here."""
-    own = functional.one_hot
+def _one_hot(own):
+    """libtorch's own reads the largest class on the host, to see that it is one. A label that is none
+    has a row of zeros here."""
 
-    @functools.wraps(own)
     def one_hot(tensor, num_classes=-1):
         if num_classes <= 0 or tensor.dtype != torch.int64:
             return own(tensor, num_classes)  # not known before the values are, or refused
         return tensor.unsqueeze(-1).eq(torch.arange(num_classes, device=tensor.device)).long()
 
-    functional.one_hot = one_hot
-    try:
-        yield
-    finally:
-        functional.one_hot = own
+    return one_hot
+
+
+def _ctc_of_samples(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
+    """Every sample's loss. The kernel also makes a tensor that is as long as the longest target of
+    the batch: with one more sample, whose target fills its row, that has the same size in every step."""
+    losses, _ = torch.ops.aten._ctc_loss.Tensor(
+        functional.pad(log_probs, (0, 0, 0, 1)),
+        functional.pad(targets, (0, 0, 0, 1)),
+        functional.pad(input_lengths, (0, 1), value=log_probs.size(0)),
+        functional.pad(target_lengths, (0, 1), value=targets.size(1)),
+        blank,
+        zero_infinity,
+    )
+    return losses[:-1]
+
+
+def _ctc_loss(own):
+    """libtorch's own reads the lengths on the host, without an op: a replay would go by those of the
+    example."""
+
+    def ctc_loss(
+        log_probs,
+        targets,
+        input_lengths,
+        target_lengths,
+        blank=0,
+        reduction="mean",
+        zero_infinity=False,
+    ):
+        if reduction not in ("none", "mean", "sum"):
+            return own(
+                log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
+            )
+        if log_probs.dim() != 3 or targets.dim() != 2:
+            raise UsageError(
+                f"ctc_loss: log_probs.dim() is {log_probs.dim()} and targets.dim() {targets.dim()}: a step "
+                "takes log_probs of [time, batch, classes] and targets of [batch, longest]. Pad the "
+                "targets to one length; what lies behind target_lengths is not read."
+            )
+        if log_probs.dtype in (torch.float16, torch.bfloat16):
+            log_probs = log_probs.float()  # as under autocast
+        input_lengths, target_lengths = map(torch.as_tensor, (input_lengths, target_lengths))
+        losses = _ctc_of_samples(
+            log_probs, targets, input_lengths, target_lengths, blank, zero_infinity
+        )
+        if zero_infinity:
+            losses = losses.masked_fill(losses == math.inf, 0)
+        if reduction == "mean":
+            return (losses / target_lengths.clamp(min=1).to(losses)).mean()
+        return losses.sum() if reduction == "sum" else losses
+
+    return ctc_loss
 
 
 @contextlib.contextmanager
 def capturing():
     with contextlib.ExitStack() as stack:
-        for each in (_transformers_trace, _nothing_is_compiled, _labels_are_smoothed_at_one_size,
-                     _classes_are_compared):
-            stack.enter_context(each())
+        for each in (_transformers_trace(), _nothing_is_compiled(),
+                     _replaced(functional, "cross_entropy", _cross_entropy),
+                     _replaced(functional, "one_hot", _one_hot),
+                     _replaced(functional, "ctc_loss", _ctc_loss)):
+            stack.enter_context(each)
         yield
 
 

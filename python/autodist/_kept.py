@@ -8,22 +8,22 @@ import random
 import sys
 import weakref
 
+import torch
+from torch.optim import lr_scheduler
+
+from . import _guards
 from ._errors import UsageError
 
-
+_Scheduler = getattr(lr_scheduler, "LRScheduler", lr_scheduler._LRScheduler)
 _CONTAINERS = {each.__name__: each
                for each in (dict, collections.OrderedDict, collections.Counter, list, tuple, set)}
 
 
 def state_of(what):
     """The bytes of ``what.state_dict()``: its structure as JSON, and its tensors."""
-    import torch
-
-    from . import _guards
-
     with _guards.options_alone():
         state = what.state_dict()
-    if isinstance(what, _scheduler_class()):  # some hold methods of theirs, which they have anyway
+    if isinstance(what, _Scheduler):  # some hold methods of theirs, which they have anyway
         state = {key: value for key, value in state.items() if not callable(value)}
     tensors = []
     structure = json.dumps(_described(state, "state_dict()", tensors))
@@ -32,16 +32,8 @@ def state_of(what):
     return out.getvalue()
 
 
-def _scheduler_class():
-    from torch.optim import lr_scheduler
-
-    return getattr(lr_scheduler, "LRScheduler", lr_scheduler._LRScheduler)
-
-
 def restore(what, state):
     """Hand it to ``what.load_state_dict``."""
-    import torch
-
     # On the host: another rank's device is not this one's. No code of anybody's runs.
     loaded = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
     what.load_state_dict(_made(json.loads(loaded["structure"]), loaded["tensors"]))
@@ -49,8 +41,6 @@ def restore(what, state):
 
 def _described(value, where, tensors):
     """JSON's own values stand for themselves; anything else is ``[kind, what it holds]``."""
-    import torch
-
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
@@ -173,8 +163,6 @@ class Epochs:
 
     def _begin(self, epoch):
         """Seed whatever the loader may draw from; whether a sampler gives each rank its part."""
-        import torch
-
         dataset = getattr(self._loader, "dataset", None)
         by_batches = getattr(self._loader, "batch_sampler", None)
         samplers = [getattr(self._loader, "sampler", None), by_batches, getattr(by_batches, "sampler", None)]

@@ -24,7 +24,8 @@ class Loss(numbers.Real):
     no rank need do as another does. With asynchronous variables it is this rank's loss.
 
     Functions and methods of tensors take it for a tensor without dimensions and without a gradient:
-    ``torch.stack(losses)``, ``total += loss``, ``loss.cpu()``.
+    ``torch.stack(losses)``, ``total += loss``, ``loss.cpu()``; numpy takes it for a number. What wants
+    a ``float`` itself, as :mod:`json` does, is given ``float(loss)``.
     """
 
     __slots__ = ("_source", "_value")
@@ -48,6 +49,11 @@ class Loss(numbers.Real):
     def __torch_function__(cls, function, types, arguments=(), keywords=None):
         keywords = {key: _tensor(value) for key, value in (keywords or {}).items()}
         return function(*map(_tensor, arguments), **keywords)
+
+    def __array__(self, dtype=None, copy=None):
+        import numpy  # which has asked
+
+        return numpy.array(self.item(), dtype)
 
     def __getattr__(self, name):
         if name.startswith("_"):

@@ -39,10 +39,19 @@ def _walk(module, prefix, table):
 
 def _arguments(batch, what):
     """What loss_fn gets behind the model: a tuple's or list's elements, anything else by itself."""
+    if isinstance(batch, torch.utils.data.DataLoader):
+        raise UsageError(f"{what}: a DataLoader, which gives batches. Give one: next(iter(loader)).")
     arguments = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     if not arguments:
         raise UsageError(f"{what}: a tuple of tensors expected, it is empty. Give it one.")
     return arguments
+
+
+def _compares_results(function):
+    """Whether it is a loss of torch's: of results and targets, and not of a model and a batch."""
+    kind = function if isinstance(function, type) else type(function)
+    return (kind.__module__ == "torch.nn.modules.loss"
+            or getattr(function, "__module__", None) == "torch.nn.functional")
 
 
 def _loss_of(result):
@@ -103,6 +112,12 @@ class Step:
             raise UsageError(
                 "loss_fn: a function (model, *batch) -> scalar loss expected, got "
                 f"{type(loss_fn).__name__}"
+            )
+        if _compares_results(loss_fn):
+            name = getattr(loss_fn, "__name__", type(loss_fn).__name__)
+            raise UsageError(
+                f"loss_fn: {name} takes results and targets; a function (model, *batch) expected. Write "
+                "lambda model, x, y: loss(model(x), y), say."
             )
         if reduction not in ("mean", "sum"):
             raise UsageError(f"reduction='{reduction}': 'mean' or 'sum' expected")

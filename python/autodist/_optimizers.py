@@ -10,6 +10,7 @@ from ._errors import UsageError
 # Class: (our rule, {its option: ours}). Its other options must be in _ALLOWED or _OFF.
 _PLAIN = {"lr": "lr", "weight_decay": "weight_decay"}
 _BETAS = {**_PLAIN, "betas": ("beta1", "beta2"), "eps": "eps"}
+_DECOUPLED = {"decoupled_weight_decay": "decoupled_weight_decay"}
 _RULES = {
     "SGD": (
         "sgd",
@@ -30,7 +31,8 @@ _RULES = {
     ),
     "Adadelta": ("adadelta", {**_PLAIN, "rho": "rho", "eps": "eps"}),
     "Adamax": ("adamax", _BETAS),
-    "NAdam": ("nadam", {**_BETAS, "momentum_decay": "momentum_decay"}),
+    "NAdam": ("nadam", {**_BETAS, **_DECOUPLED, "momentum_decay": "momentum_decay"}),
+    "RAdam": ("radam", {**_BETAS, **_DECOUPLED}),
     "RMSprop": (
         "rmsprop",
         {**_PLAIN, "alpha": "alpha", "eps": "eps", "momentum": "momentum", "centered": "centered"},
@@ -39,8 +41,13 @@ _RULES = {
 
 # How torch computes, not what.
 _ALLOWED = {"foreach", "fused", "capturable"}
-# Options that change the result and that we do not have: only their "off" will do.
-_OFF = {"maximize": False, "differentiable": False, "decoupled_weight_decay": False}
+# Options that change the result and that we do not have, by what to do without them: only False
+# will do.
+_OFF = {
+    "maximize": "Return the loss with the other sign.",
+    "differentiable": "Leave it at False.",
+    "decoupled_weight_decay": "Take AdamW.",
+}
 
 
 def _plain(value):
@@ -60,12 +67,12 @@ def _options(optimizer, group):
     for key, value in group.items():
         if key not in optimizer.defaults or key in _ALLOWED or value is None:
             continue
-        if key in _OFF:
+        if key in _OFF and key not in words:
             decoupled = kind == "AdamW" and key == "decoupled_weight_decay"  # what its name says
-            if value != _OFF[key] and not decoupled:
+            if value and not decoupled:
                 raise UsageError(
                     f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed. "
-                    f"Leave {key} at {_OFF[key]}."
+                    f"{_OFF[key]}"
                 )
             continue
         if key not in words:
@@ -353,7 +360,8 @@ def text_of(optimizer, parameters):
     if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
         raise UsageError(
             f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
-            f"{', '.join(sorted(_RULES))}."
+            f"{', '.join(sorted(_RULES))}. A rule that treats every element by itself may be your own: "
+            "AutoDist(update_rules=…)."
         )
     _guards.warn_of_state(optimizer, "optimizer: another session has trained with it, and this one "
                                      "begins anew unless resume() loads a state")

@@ -37,9 +37,9 @@ def capture(
         Captured in the modes (train, eval) that its modules have.
     loss_fn : callable or None
         ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
-    example_batch : tuple of torch.Tensor
-        What one replica gets in a step. Its shapes and types count, and its values must be such
-        as the step takes.
+    example_batch : tuple
+        What one replica gets in a step: tensors, or structures of them. Shapes and types count, and
+        values must be such as the step takes.
     name : str, optional
         Of the graph; by default the model's class.
     batched : sequence of bool, optional

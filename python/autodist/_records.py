@@ -59,7 +59,6 @@ class Records:
     def __init__(self, handle, title, files):
         self._handle = handle
         self._title = title
-        self._report = files.report
         self._files = files
         self._logs = []
         self._open = False  # until the first step: a standby leaves the job's files alone
@@ -70,7 +69,7 @@ class Records:
     @property
     def wanted(self):
         """Whether there is a file to write."""
-        return bool(self._files.log or self._files.tensorboard or self._report)
+        return bool(self._files.log or self._files.tensorboard or self._files.report)
 
     def _open_logs(self):
         self._open = True
@@ -105,7 +104,7 @@ class Records:
                 if not log.write(last.step, ended, list(zip(_NAMES, values)), last.plan) and not known:
                     print(f"autodist: {log.failure}; step {last.step} is missing in it, "
                           "the training goes on", file=sys.stderr)
-            if self._report:
+            if self._files.report:
                 self._run.add(last.step, values, last.plan)
 
     def come_to_end(self):
@@ -119,9 +118,9 @@ class Records:
     def end(self):
         """After the job has ended; returns what is missing on disk, in words."""
         missing = [log.failure for log in self._logs if log.failure]
-        if self._report:
+        if self._files.report:
             try:
-                self._handle.write_report(os.fsencode(self._report), self._title, self._run)
+                self._handle.write_report(os.fsencode(self._files.report), self._title, self._run)
             except MachineError as error:
                 missing.append(f"report= {error}")
         return missing

@@ -383,11 +383,15 @@ class Session:
         A place from which the loop can go on: :attr:`step`, and what is kept, say all that it
         needs. Every rank calls it at every such place; loops over :meth:`epochs` need not, which
         do so when they ask for the next batch. Most calls do nothing: a copy is made so often that
-        it takes a hundredth of the time. Whoever starts the program again after a loss
-        (``autodist run --restarts 3``) holds it, and :meth:`resume` finds it. There is none where
-        nobody starts it again, before :meth:`resume` was called, and for asynchronous variables.
-        Where memory is short a line says so, and it goes to the folder that :meth:`resume` was
-        given.
+        it takes a hundredth of the time. There is none where nobody starts the program again after
+        a loss, before :meth:`resume` was called, and for asynchronous variables.
+
+        It lies in the memory of the process that starts the program again (``autodist run
+        --restarts 3``), on the chief's machine, where :meth:`resume` finds it. Where memory is
+        short a line says so, and it lies as a ``step-N`` in the folder that :meth:`resume` was
+        given, until the next one there or the end of the job; the newest one in memory is written
+        there, too, when the job is given up. A program in C++ names another folder by
+        ``JobOptions::snapshot_folder``.
         """
         with self._settler.untouched():
             self._handle.snapshot()

@@ -23,8 +23,8 @@ class TrainingStep:
     optimizer : str, torch.optim.Optimizer, callable or None
         As for :meth:`AutoDist.distribute`. None: the step trains nothing; it computes its loss in
         evaluation mode, without gradients.
-    example_batch : tuple of torch.Tensor
-        What one replica gets in a step.
+    example_batch : tuple
+        What one replica gets in a step: tensors, or structures of them.
     trains : sequence of str, optional
         The parameters that it trains, by name or by the name of a module that holds them; the
         others it reads as they are. By default what an optimizer of torch.optim holds, else all.

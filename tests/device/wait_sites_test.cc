@@ -4,32 +4,26 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <regex>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "autodist/exec/device/wait_site.h"
 #include "tests/outcome_of.h"
+#include "tests/sources.h"
 
 namespace autodist {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr int kMostSchedules = 20;
-
-const fs::path kSources = fs::path(AUTODIST_SOURCE_DIR) / "autodist";
 
 // In the order of their numbers.
 std::vector<std::string> names_of_sites() {
-  const std::string header = testing_jobs::slurp(kSources / "exec/device/wait_site.h");
+  const std::string header =
+      testing_jobs::slurp(AUTODIST_SOURCE_DIR "/autodist/exec/device/wait_site.h");
   const std::size_t begin = header.find("enum class WaitSite {");
   const std::string body = header.substr(begin, header.find("};", begin) - begin);
   const std::regex enumerator("\n  (k\\w+),");
@@ -42,14 +36,9 @@ std::vector<std::string> names_of_sites() {
 
 // Without tests and what they share.
 void for_each_line(const std::function<void(const std::string& file, const std::string&)>& visit) {
-  for (const auto& entry : fs::recursive_directory_iterator(kSources)) {
-    const std::string file = fs::relative(entry.path(), kSources);
-    const std::string extension = entry.path().extension();
-    const bool is_test =
-        file.find("_test.") != std::string::npos || file.find("/testing/") != std::string::npos;
-    if ((extension != ".h" && extension != ".cc") || is_test) continue;
-    std::ifstream in(entry.path());
-    for (std::string line; std::getline(in, line);) visit(file, line);
+  for (const auto& [file, lines] : testing_jobs::sources()) {
+    if (testing_jobs::is_for_tests(file)) continue;
+    for (const std::string& line : lines) visit(file, line);
   }
 }
 

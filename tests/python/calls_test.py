@@ -215,10 +215,7 @@ def statistics(_):
         assert torch.allclose(seen, middle)
         seen = step.evaluate(lambda model: model[1].running_mean.clone())
         assert torch.equal(seen, own) == step.is_chief
-        try:
-            step.evaluate(mse, *batch(9), statistics="median")
-        except autodist.UsageError as error:
-            assert "'chief' or 'mean' expected" in str(error), error
+        comparing.refused("'chief' or 'mean' expected", step.evaluate, mse, *batch(9), statistics="median")
         train(step, 3, 5)  # none of it has ended the job
 
 

@@ -27,11 +27,8 @@ def agrees(model, loss_fn, batches, rate=0.05, theirs=None):
     with autodist.AutoDist().distribute(model, loss_fn, f"sgd:lr={rate}", batches[0]) as step:
         for batch in batches:
             ours = step(*batch)
-            optimizer.zero_grad()
-            loss = theirs(*batch) if loss_fn is None else loss_fn(theirs, *batch)
-            loss.backward()
-            optimizer.step()
-            assert abs(ours - loss.item()) < 1e-12, (ours, loss.item())
+            plain = comparing.plain_step(theirs, loss_fn, optimizer, *batch)
+            assert abs(ours - plain) < 1e-12, (ours, plain)
         step.synchronize()
         captures = step.last.captured
     model = getattr(model, "_orig_mod", model)  # of a compiled one
@@ -98,6 +95,37 @@ def of_smoothed_labels():
     shares = [(x, torch.softmax(x[:, :4], 1)) for x, _ in map(batch, range(4))]
     agrees(nn.Linear(5, 4), lambda m, x, y: functional.cross_entropy(m(x), y, label_smoothing=0.2), shares)
     assert not hasattr(functional.cross_entropy, "__wrapped__")  # it is libtorch's own again
+
+
+def of_masks_and_lengths():
+    """What has a fixed size in the place of what has not, and lengths that come with the batch."""
+    def masked(model, x, y, mask):
+        scores = model(x)
+        error = torch.where(mask, scores.square().mean(1), 0).sum() / mask.sum()
+        return error + functional.cross_entropy(scores, y.masked_fill(~mask, -100))
+
+    rows = [(torch.randn(6, 4), torch.randint(0, 3, (6,)), torch.arange(6) % (2 + step) == 0)
+            for step in range(3)]
+    agrees(nn.Linear(4, 3), masked, rows)
+
+    spoken = [(torch.randn(6, 7, 4), torch.randint(1, 5, (6, 3)), torch.randint(5, 8, (6,)),
+               torch.randint(1, 4, (6,))) for _ in range(4)]
+    spoken[2][2][0], spoken[2][3][0] = 2, 3  # too short for three labels
+
+    def loss_of(ctc, flat=False):
+        def loss_fn(model, x, y, x_lengths, y_lengths):
+            log_p = model(x).log_softmax(2).transpose(0, 1)
+            return ctc(log_p, y.flatten() if flat else y, x_lengths, y_lengths)
+
+        return loss_fn
+
+    agrees(nn.Linear(4, 5), loss_of(nn.CTCLoss(zero_infinity=True)), spoken)
+    agrees(nn.Linear(4, 5), loss_of(nn.CTCLoss(reduction="sum")), spoken[:2])
+    comparing.refused("takes lengths that libtorch's ctc_loss has read", autodist.capture, nn.Linear(4, 5),
+                      loss_of(torch.ctc_loss), spoken[0])
+    comparing.refused("targets.dim() 1: a step takes", autodist.capture, nn.Linear(4, 5),
+                      loss_of(nn.CTCLoss(), flat=True), spoken[0])
+    assert not hasattr(functional.ctc_loss, "__wrapped__")
 
 
 def main():
@@ -198,6 +226,7 @@ def main():
         assert autodist.capture(part, mse, batches(6)[0], measure=False).ops == graph.ops
 
     of_smoothed_labels()
+    of_masks_and_lengths()
     # Inputs that are not split, and a loss that is a sum.
     def weighted(model, x, y, weights):
         return ((model(x) - y).square() * weights).sum()

@@ -4,6 +4,7 @@ as in plain PyTorch, and an error where the ranks part."""
 import copy
 import os
 import sys
+import tempfile
 import warnings
 
 import comparing
@@ -23,6 +24,25 @@ CASES = {
     "tree": "AllReduce:algorithm=tree",
 }
 
+
+def before_the_first_step():
+    """A change between a load and the first step is taken, whatever is called in between."""
+    with tempfile.TemporaryDirectory() as folder:
+        comparing.run(__file__, "begun", "PartitionedPS", folder)
+        for builder, calls in (("PartitionedPS", ["synchronized"]),
+                               ("PS:results=asked", ["saved", "synchronized"]),
+                               ("PS:sync=false", ["saved", "synchronized"])):
+            expected = comparing.result_of(__file__, "changed", builder, folder)
+            assert expected["2.bias"].min() > 90, (builder, expected)
+            tolerance = 0.1 if "sync=false" in builder else 1e-10  # updated in any order
+            for what in calls:
+                found = comparing.result_of(__file__, what, builder, folder)
+                for name, each in expected.items():
+                    assert torch.allclose(found[name], each, rtol=0, atol=tolerance), (builder, what, name)
+        saved = comparing.result_of(__file__, "loaded", "PS", os.path.join(folder, "saved"))
+        assert (saved["2.bias"] == 100).all(), saved
+
+
 if len(sys.argv) == 1:  # the test; else a rank of the job
     for name, builder in CASES.items():
         if comparing.is_left_out(builder):
@@ -32,6 +52,8 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
     for what in ("alone", "kept", "rate", "replaced", "structure", "asynchronous", "momentum"):
         comparing.run(__file__, what, "PartitionedPS")
         print(f"{what}: as said")
+    before_the_first_step()
+    print("what is changed between a load and the first step is taken")
     sys.exit(0)
 
 import autodist
@@ -87,15 +109,7 @@ def train(model, optimizer, step):
 def expect_loop(builder):
     model, theirs = small(), small()
     plain = torch.optim.Adam(theirs.parameters(), lr=0.01)
-
-    def plain_step(x, y):
-        plain.zero_grad()
-        loss = mse(theirs, x, y)
-        loss.backward()
-        plain.step()
-        return loss
-
-    expected, their_shadow = train(theirs, plain, plain_step)
+    expected, their_shadow = train(theirs, plain, lambda *batch: comparing.plain_step(theirs, mse, plain, *batch))
     ours = torch.optim.Adam(model.parameters(), lr=0.01)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of schedulers, too
@@ -126,9 +140,7 @@ def expect_momentum():
             for group in (*ours.param_groups, *plain.param_groups):
                 group["momentum"] = 0.0 if number in (2, 3) else 0.9
             step(*batch(number))
-            plain.zero_grad()
-            mse(theirs, *batch(number)).backward()
-            plain.step()
+            comparing.plain_step(theirs, mse, plain, *batch(number))
     assert comparing.largest_difference(model.state_dict(), theirs.state_dict()) < 1e-10
 
 
@@ -196,8 +208,34 @@ def expect_asynchronous(ad, model, step):
     assert model[2].bias.min() > 90
 
 
+def train_from(folder, out=None):
+    """A step after a load and a change; and in between, when ranks talk already, what is called."""
+    model = small()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    ad = autodist.AutoDist("local:2", builder=builder)
+    with ad.distribute(model, mse, optimizer, EXAMPLE) as step:
+        if what == "begun":
+            step(*batch(0))
+            step.save(folder)
+        else:
+            assert step.load(folder) == 1
+        if what not in ("begun", "loaded"):
+            assert step.sum_over_ranks([1.0]) == [2.0]
+            with torch.no_grad():
+                model[2].bias.fill_(100.0)
+            if what == "saved":
+                step.save(os.path.join(folder, "saved"))
+            if what == "synchronized":
+                step.synchronize()
+            step(*batch(1))
+    if step.is_chief and out is not None:
+        torch.save(model.state_dict(), out)
+
+
 what, builder = sys.argv[1], sys.argv[2]
-if what == "loop":
+if len(sys.argv) > 3:
+    train_from(*sys.argv[3:])
+elif what == "loop":
     expect_loop(builder)
 elif what == "momentum":
     expect_momentum()

@@ -1,13 +1,12 @@
 """What the tests of jobs share: running a script as a user does, and comparing numbers."""
 
 import os
-import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(1, os.path.dirname(HERE))
-from ports import free_port  # noqa: E402, F401: for the tests
+sys.path.insert(1, os.path.dirname(HERE))  # for the tests, too
+import running  # noqa: E402
 
 
 def skip_without_torch():
@@ -30,14 +29,8 @@ def is_left_out(builder):
 
 def run(script, *arguments, **environment):
     """The finished process, with its output; it must end well."""
-    command = [sys.executable, script if os.path.isabs(script) else os.path.join(HERE, script)]
-    done = subprocess.run(
-        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, **environment})
-    if done.returncode != 0:
-        sys.exit(f"{command + list(arguments)}: exit code {done.returncode}\n"
-                 f"{done.stdout}{done.stderr}")
-    return done
+    return running.run([sys.executable, os.path.join(HERE, script), *arguments], seconds=None,
+                       env={**os.environ, **environment})
 
 
 def result_of(script, *arguments):
@@ -60,24 +53,34 @@ def largest_difference(ours, theirs):
     return worst
 
 
-def raised(kind, text, function, *arguments):
-    """Expects that it raises an error of the kind, whose words hold the text."""
-    try:
-        function(*arguments)
-    except kind as error:
-        assert text in str(error), error
-        return
-    raise AssertionError(f"no {kind.__name__} about '{text}'")
-
-
-def refused(words, function, *arguments, **keywords):
-    """Expects a UsageError of one line that holds the words, a text or several."""
-    from autodist import UsageError
+def raised(kind, words, function, *arguments, **keywords):
+    """Expects an error of the kind, or of one of several, that holds the words, a text or several; one of
+    AutoDist's has one line, and its class' code."""
+    from autodist import Error
 
     expected = [words] if isinstance(words, str) else words
     try:
         function(*arguments, **keywords)
-    except UsageError as error:
-        assert all(each in str(error) for each in expected) and "\n" not in str(error), error
+    except kind as error:
+        said = str(error)
+        assert all(each in said for each in expected), (expected, said)
+        if isinstance(error, Error):
+            assert "\n" not in said and error.code == type(error).code > 1, (said, error.code)
         return
-    raise AssertionError(f"{words}: not refused")
+    raise AssertionError(f"no {kind} about {expected}")
+
+
+def refused(words, function, *arguments, **keywords):
+    """Expects a UsageError that holds the words."""
+    from autodist import UsageError
+
+    raised(UsageError, words, function, *arguments, **keywords)
+
+
+def plain_step(model, loss_fn, optimizer, *batch):
+    """A step as a loop of plain PyTorch has it; its loss, a number. Without loss_fn the model gives it."""
+    optimizer.zero_grad()
+    loss = model(*batch) if loss_fn is None else loss_fn(model, *batch)
+    loss.backward()
+    optimizer.step()
+    return loss.item()

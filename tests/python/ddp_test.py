@@ -27,11 +27,8 @@ def train(rank, folder):
     optimizer = make_optimizer(parallel.parameters())
     losses = []
     for batch in batches:
-        optimizer.zero_grad()
-        loss = loss_fn(parallel, *(torch.chunk(each, 2)[rank] for each in batch))
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+        rows = [torch.chunk(each, 2)[rank] for each in batch]
+        losses.append(comparing.plain_step(parallel, loss_fn, optimizer, *rows))
     if rank == 0:
         torch.save({"losses": losses, "state": model.state_dict()}, f"{folder}/out.pt")
     torch.distributed.barrier()

@@ -3,12 +3,12 @@
 import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 
 import comparing
+from running import run
 
 comparing.skip_without_torch()
 
@@ -24,31 +24,22 @@ def test():
         # Said once at its first step, and at the end, which has the exit code of what is missing.
         full = "log= /dev/full: No space left on device"
         for case in ("log", "log-left-open"):
-            done = subprocess.run([sys.executable, __file__, case, "PS", folder], stderr=subprocess.PIPE, text=True)
+            done = run([sys.executable, __file__, case, "PS", folder], 6)
             missing = [line for line in done.stderr.splitlines() if line.startswith("autodist: ") and full in line]
-            assert done.returncode == 6 and done.stderr.count(full) == 2, (case, done.returncode, done.stderr)
+            assert done.stderr.count(full) == 2, (case, done.stderr)
             assert missing[0] == f"autodist: {full}; step 0 is missing in it, the training goes on", missing
             report = "report= /dev/full: cannot be written: write: No space left on device"
             assert done.stderr.splitlines()[-1].endswith(f": {full}; {report}"), done.stderr
             print(f"{case}: as said")
-        for case in ("late", "never", "never-log"):
-            at = os.path.join(folder, case)
-            done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 0, (case, done.stdout, done.stderr)
-            warnings = [line for line in done.stderr.splitlines() if "no checkpoint of step" in line]
-            assert len(warnings) == 1 and f"no checkpoint of step 4: save: {at}: " in warnings[0], done.stderr
-            assert "the job goes on, and tries again at its end" in warnings[0], warnings
-            print(f"{case}: as said")
-        for case in ("beside", "beside-newer", "beside-never"):
-            at = os.path.join(folder, case)
-            done = subprocess.run([sys.executable, __file__, case, "PS", at], stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 0, (case, done.stdout, done.stderr)
-            warnings = [line for line in done.stderr.splitlines() if "no checkpoint of step" in line]
-            assert len(warnings) == 1 and "no checkpoint of step 3: " in warnings[0], done.stderr
-            assert "File too large; the training goes on" in warnings[0], warnings
-            print(f"{case}: as said")
+        at_a_step = ("no checkpoint of step 4: save: {at}: ", "the job goes on, and tries again at its end")
+        beside = ("no checkpoint of step 3: ", "File too large; the training goes on")
+        for parts, cases in ((at_a_step, ("late", "never", "never-log")), (beside, ("beside", "beside-newer", "beside-never"))):
+            for case in cases:
+                at = os.path.join(folder, case)
+                said = comparing.run(__file__, case, "PS", at).stderr
+                warnings = [line for line in said.splitlines() if "no checkpoint of step" in line]
+                assert len(warnings) == 1 and all(part.format(at=at) in warnings[0] for part in parts), said
+                print(f"{case}: as said")
 
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
@@ -76,10 +67,7 @@ def fill_disk():
 def raises_as_on_a_full_disk():
     before = fill_disk()
     try:
-        step.save(folder)
-        raise AssertionError("it was written")
-    except autodist.CheckpointError as error:
-        assert "File too large" in str(error) and error.code == 6, error
+        comparing.raised(autodist.CheckpointError, "File too large", step.save, folder)
     finally:
         if step.is_chief:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -90,20 +78,12 @@ def raises_as_on_a_full_disk():
 def saves_again():
     """Now there is room, and it is the same step."""
     step.save(folder)
-    try:
-        step.save(folder)
-        raise AssertionError("saved twice")
-    except autodist.UsageError as error:
-        assert "step 3 was saved there already" in str(error), error
+    comparing.refused("step 3 was saved there already", step.save, folder)
 
 
 def export_raises():
     """Where only the chief writes, at all who call it."""
-    try:
-        step.export_torchscript("/dev/full")
-        raise AssertionError("it was written")
-    except autodist.MachineError as error:
-        assert "/dev/full: cannot be written" in str(error), error
+    comparing.raised(autodist.MachineError, "/dev/full: cannot be written", step.export_torchscript, "/dev/full")
 
 
 def saves_two():

@@ -13,6 +13,7 @@ import comparing
 
 comparing.skip_without_torch()
 
+import numpy
 import torch
 from torch import nn
 from torch.nn import functional
@@ -23,6 +24,10 @@ if len(sys.argv) == 1:  # the test; else a rank of the job
         print(f"{what}: {difference:.1e}")
         assert difference < 1e-12, difference
     comparing.result_of(__file__, "refusals")
+    for builder in ("PS", "AllReduce:algorithm=ring", "PS:sync=false"):
+        for how, told in (("alike", 0), ("apart", builder != "PS:sync=false"), ("own rows", 0)):
+            said = comparing.run(__file__, "shuffled", builder, how).stderr
+            assert said.count("have given it different batches") == told, (builder, how, said)
     sys.exit(0)
 
 import autodist
@@ -105,12 +110,8 @@ def plain(loss_fn, what):
     losses = []
     for x, y in data():
         batch = batch_of(what, x, y)
-        loss = loss_fn(model, *batch) if what == "one-hot" else loss_fn(model, batch)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        losses.append(comparing.plain_step(model, loss_fn, optimizer, *(batch if what == "one-hot" else (batch,))))
         schedule.step()
-        losses.append(loss.item())
     return model, losses
 
 
@@ -130,6 +131,7 @@ def trains(what):
             total += loss
         assert torch.equal(torch.stack(losses), torch.tensor([float(loss) for loss in losses]))
         assert abs(total.item() - sum(losses)) < 1e-5 and torch.isfinite(losses[0]) and losses[0].cpu().dim() == 0
+        assert numpy.array(losses).dtype == float and numpy.isfinite(losses[0])
     theirs, expected = plain(loss_fn, what)
     worst = comparing.largest_difference(model.state_dict(), theirs.state_dict())
     return max(worst, *(abs(float(a) - b) for a, b in zip(losses, expected))), ad.is_chief
@@ -270,7 +272,21 @@ def late_changes(alone):
                 lambda: [step(x, y) for _ in range(200_000)])
 
 
-def main(what, out):
+def shuffled(builder, how):
+    """The ranks shuffle alike, or not, and give the whole batch, or rows of their own."""
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    ad = autodist.AutoDist("local:2", builder=builder)
+    torch.manual_seed(5 if how == "alike" else ad.rank)
+    with ad.distribute(nn.Linear(4, 1), lambda m, x, y: functional.mse_loss(m(x), y), "sgd", (x, y)) as step:
+        for _ in range(4):
+            (step.run_local if how == "own rows" else step)(torch.randn(8, 4), torch.randn(8, 1))
+
+
+def main(what, *others):
+    if what == "shuffled":
+        shuffled(*others)
+        return
+    out = others[0]
     if what == "refusals":
         torch.save(refusals(), out)
         return

@@ -1,208 +1,20 @@
-"""What a loop has beside the model comes back with a checkpoint: as if nothing had been lost.
-
-    kept_test.py AUTODIST
-"""
+"""What a loop has beside the model is saved with a checkpoint and comes back with it."""
 
 import collections
 import pathlib
-import re
 import struct
-import subprocess
 import sys
 import tempfile
 
 import comparing
-from comparing import refused
+from comparing import raised, refused
 from killed import state_of, tensors_of
+from running import run
 
 comparing.skip_without_torch()
 
 import autodist
 import torch
-
-# An average of weights, a schedule, the best loss, clipped weights, evaluations, data that are
-# shuffled and disturbed at random; saved every other step. It stops early, after 4 epochs of 6
-# batches: noise is not learned, so that only the first epoch's loss is half of the best before.
-LOOP = """
-import copy, os, pathlib, random, signal, sys, time, autodist, torch
-folder, deals = pathlib.Path(sys.argv[1]), sys.argv[2] == "deals"
-losses = dict(word.split("=") for word in sys.argv[3:])  # rank -> after which step it is lost, once; "end": the last
-
-class Data(torch.utils.data.Dataset):
-    def __init__(self):
-        made = torch.Generator().manual_seed(5)
-        self.x, self.y = torch.randn(96, 8, generator=made), torch.randn(96, 1, generator=made)
-    def __len__(self):
-        return 96
-    def __getitem__(self, i):
-        return self.x[i] + 0.1 * torch.rand(8) + 0.1 * random.random(), self.y[i]
-
-class Best:
-    loss, at = float("inf"), 0
-    def state_dict(self):
-        return {"loss": self.loss, "at": self.at}
-    def load_state_dict(self, state):
-        self.loss, self.at = state["loss"], state["at"]
-
-class Patience:
-    best, waited = float("inf"), 0
-    def is_over(self, loss):
-        if loss < 0.5 * self.best:
-            self.best, self.waited = loss, 0
-        else:
-            self.waited += 1
-        return self.waited >= 3
-    def state_dict(self):
-        return {"best": self.best, "waited": self.waited}
-    def load_state_dict(self, state):
-        self.best, self.waited = state["best"], state["waited"]
-
-def be_lost(at):
-    if losses.get(str(ad.rank)) != at or (folder / f"lost-{ad.rank}").exists():
-        return
-    (folder / f"lost-{ad.rank}").touch()
-    if not saves:
-        time.sleep(0.5)  # for the thread that writes the snapshot
-    os.kill(os.getpid(), signal.SIGKILL)
-
-torch.manual_seed(3)
-model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
-loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
-optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.7)
-data = Data()
-ad = autodist.AutoDist("local:2", builder="PS")
-dealt = torch.utils.data.DistributedSampler(data, ad.size, ad.rank) if deals else None
-loader = torch.utils.data.DataLoader(data, 8 if deals else 16, shuffle=None if deals else True, sampler=dealt)
-held_out = torch.randn(20, 8), torch.randn(20, 1)
-average, best, patience = copy.deepcopy(model), Best(), Patience()
-saves = "unsaved" not in folder.name
-step = ad.distribute(model, loss_fn, optimizer, (data.x[:8], data.y[:8]))
-with step:
-    step.keep("average", average)
-    print("begins at", step.resume(folder / "saved" if saves else None), flush=True)
-    step.keep("schedule", schedule)
-    step.keep("optimizer", optimizer)
-    step.keep("best", best)
-    step.keep("patience", patience)
-    for epoch in step.epochs(loader, 9):
-        for x, y in epoch:
-            loss = step.run_local(x, y) if deals else step(x, y)
-            with torch.no_grad():
-                for mean, each in zip(average.state_dict().values(), model.state_dict().values()):
-                    mean.copy_(0.9 * mean + 0.1 * each if mean.is_floating_point() else each)
-                model[3].weight.clamp_(-0.15, 0.15)
-            be_lost(str(step.step))
-            if saves and step.step % 2 == 0:
-                step.save(folder / "saved", wait=False)
-        score = float(step.evaluate(lambda m: loss_fn(m, *held_out)))
-        if score < best.loss:
-            best.loss, best.at = score, epoch.number
-        schedule.step()
-        if patience.is_over(score):
-            break
-    be_lost("end")
-    state = {**model.state_dict(), **{f"average {name}": each for name, each in average.state_dict().items()}}
-    if ad.is_chief:
-        print("trained", step.step, epoch.number, best.loss.hex(), best.at, optimizer.param_groups[0]["lr"].hex(),
-              " ".join(each.double().sum().item().hex() for each in state.values()), flush=True)
-"""
-
-
-def run(autodist_command, script, folder, *words):
-    folder.mkdir()
-    command = [autodist_command, "run", "--cluster", "local:2", "--restarts", "3", "--", sys.executable, script,
-               folder, *words]
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-    return done
-
-
-def loops_come_back(autodist_command, folder):
-    """Lost in the middle of an epoch, after its last batch, after its first, in the evaluation's step, and when the
-    loop has stopped early."""
-    script = folder / "loop.py"
-    script.write_text(LOOP)
-    for deals in ("shared", "deals"):
-        wanted = re.search("trained (.*)", run(autodist_command, script, folder / deals, deals).stdout)[1]
-        assert wanted.startswith("24 3 "), wanted
-        cases = (["1=3"], ["0=6"], ["1=7", "0=end"], ["0=14", "1=17"], ["1=24"]) if deals == "shared" else (
-            ["1=9"], ["0=18", "1=end"])
-        for words in cases:
-            done = run(autodist_command, script, folder / "-".join([deals, *words]), deals, *words)
-            assert done.stderr.count("starting again") == len(words), done
-            # Of a loss at the end the chief may hear when it has printed.
-            assert set(re.findall("trained (.*)", done.stdout)) == {wanted}, (deals, words, wanted, done)
-        print(f"{deals}: lost {sum(len(words) for words in cases)} times, the loop ends as the one that lost nothing")
-        done = run(autodist_command, script, folder / f"{deals}-unsaved", deals, "1=4", "0=16")
-        assert re.search("trained (.*)", done.stdout)[1] == wanted, (deals, wanted, done)
-        assert re.search(r"from step \d+, which is in memory", done.stderr), done
-        print(f"{deals}: so it does from snapshots alone")
-
-
-GIVEN_UP = """
-import os, signal, sys, autodist, torch
-torch.manual_seed(3)
-model = torch.nn.Linear(8, 1)
-loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
-x, y = torch.randn(16, 8), torch.randn(16, 1)
-ad = autodist.AutoDist("local:2", builder="PS")
-with ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:8], y[:8])) as step:
-    begin = step.resume(sys.argv[1])
-    print("begins at", begin, flush=True)
-    for i in range(begin, 400):
-        if sys.argv[2] == "lost" and ad.rank == 1 and (begin > 0 or i == 200):
-            os.kill(os.getpid(), signal.SIGKILL)
-        step(x, y)
-        step.snapshot()
-"""
-
-
-def what_is_given_up_is_saved(autodist_command, folder):
-    script, saved = folder / "given_up.py", folder / "given-up"
-    script.write_text(GIVEN_UP)
-
-    def started(word):
-        command = [autodist_command, "run", "--restarts", "1", "--", sys.executable, script, saved, word]
-        return subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=300)
-
-    done = started("lost")
-    assert done.returncode == 5 and "given up: 1 start in a row" in done.stderr, done
-    kept = re.search(r"what was in memory is (.*/step-(\d+))\n", done.stderr)
-    assert kept and pathlib.Path(kept[1]).parent == saved and 0 < int(kept[2]) <= 200, done
-    done = started("whole")
-    assert done.returncode == 0 and f"begins at {kept[2]}" in done.stdout, done
-    print("a program that is given up leaves its snapshot where it resumes from")
-
-
-SNAPSHOT_AND_SAVE = """
-import sys, autodist, torch
-torch.manual_seed(3)
-model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.BatchNorm1d(32), torch.nn.Linear(32, 1))
-if sys.argv[2] == "plain":
-    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
-loss_fn = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
-x, y = torch.randn(16, 8), torch.randn(16, 1)
-ad = autodist.AutoDist("local:2", builder="PartitionedPS")
-with ad.distribute(model, loss_fn, torch.optim.Adam(model.parameters()), (x[:8], y[:8])) as step:
-    step.resume(sys.argv[1])
-    for i in range(40):
-        step(x, y)
-        step.snapshot()
-        step.save(sys.argv[1])
-print("saved", step.step)
-"""
-
-
-def a_snapshot_and_a_save_follow_the_same_step(autodist_command, folder):
-    script = folder / "snapshot_and_save.py"
-    script.write_text(SNAPSHOT_AND_SAVE)
-    for model in ("plain", "statistics"):
-        command = [autodist_command, "run", "--restarts", "1", "--", sys.executable, script, folder / model, model]
-        done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0 and "saved 40" in done.stdout and "no checkpoint" not in done.stderr, done
-    print("a snapshot and a save() follow the same step where another rank owns state")
-
 
 EDITED = """
 import copy, pathlib, sys, autodist, torch
@@ -247,9 +59,7 @@ def what_is_written_after_a_load_stays(folder):
         place = folder / builder.replace(":", "-")
         place.mkdir()
         for what in ("begins", "edits"):
-            done = subprocess.run([sys.executable, script, place, builder, what], capture_output=True, text=True,
-                                  timeout=120)
-            assert done.returncode == 0 and "through" in done.stdout, (builder, what, done)
+            assert "through" in run([sys.executable, script, place, builder, what]).stdout, (builder, what)
         bias = {name: tensors_of(state_of(place / name, 3)["model.safetensors"])["2.bias"][2]
                 for name in ("saved", "before", "edited")}
         assert bias["before"] == bias["saved"] and bias["edited"] == struct.pack("<d", 0.25), (builder, bias)
@@ -442,12 +252,8 @@ def each_save_has_its_own_state(folder):
         step.save(folder / "second")
         step(*data)
         best.value = object()
-        try:
-            step.save(folder / "first")
-        except autodist.CheckpointError as error:
-            assert "keep: 'best': UsageError: state_dict()['value'] is a object" in str(error), error
-        else:
-            raise AssertionError("saved")
+        raised(autodist.CheckpointError, "keep: 'best': UsageError: state_dict()['value'] is a object", step.save,
+               folder / "first")
         best.value = 3
         step.save(folder / "first")
     for name, value in (("first", 3), ("second", 2)):
@@ -497,23 +303,13 @@ def what_goes_wrong_is_said(folder):
         for name, what, words in (("one", Number(), "kept already"), ("", Number(), "is no name"),
                                   ("list", [1], "a list, has no state_dict()"),
                                   ("code", Number(lambda: 1), "state_dict()['value'] is a function; tensors, numbers")):
-            try:
-                step.keep(name, what)
-            except autodist.UsageError as error:
-                assert words in str(error), error
-            else:
-                raise AssertionError(name)
+            refused(words, step.keep, name, what)
         for epoch in step.epochs([data] * 3, 1):
             for batch in epoch:
                 step(*batch)
             step.save(folder)
             break
-        try:
-            step.epochs([data])
-        except autodist.UsageError as error:
-            assert "'epochs' is kept already" in str(error), error
-        else:
-            raise AssertionError("a second loop without a name")
+        refused("'epochs' is kept already", step.epochs, [data])
     step, data = session()
     with step:
         step.load(folder)
@@ -521,7 +317,7 @@ def what_goes_wrong_is_said(folder):
     print("what cannot be kept is refused when it is registered")
 
 
-def main(autodist_command):
+def main():
     with tempfile.TemporaryDirectory() as name:
         for part in (what_nobody_asks_for_stays, epochs_go_on_where_they_were, an_epoch_that_is_left_is_not_over,
                      epochs_are_had_once_and_in_turn,
@@ -530,9 +326,6 @@ def main(autodist_command):
             folder = pathlib.Path(name) / part.__name__
             folder.mkdir()
             part(folder)
-        loops_come_back(autodist_command, pathlib.Path(name))
-        what_is_given_up_is_saved(autodist_command, pathlib.Path(name))
-        a_snapshot_and_a_save_follow_the_same_step(autodist_command, pathlib.Path(name))
 
 
-main(sys.argv[1])
+main()

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 
 import comparing
+from running import run
 
 comparing.skip_without_torch()
 
@@ -32,11 +32,6 @@ os.write(1, f"rank {ad.rank} of {ad.size} is through {ad.launcher}\\n".encode())
 """
 
 
-def python(*arguments, **keywords):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True,
-                          timeout=100, **keywords)
-
-
 def main():
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "script.py")
@@ -45,22 +40,18 @@ def main():
         # Started as this one was: a file, -m, -c. Without finish() the interpreter's end is orderly.
         found = os.environ.get("PYTHONPATH", "") + os.pathsep + folder
         for arguments in ([path], ["-m", "script"], ["-c", SCRIPT]):
-            done = python(*arguments, env={**os.environ, "PYTHONPATH": found})
-            assert done.returncode == 0, (arguments, done)
+            done = run([sys.executable, *arguments], env={**os.environ, "PYTHONPATH": found})
             assert done.stdout.startswith("rank 0 of 2 is through"), done
             assert done.stderr.startswith("[rank 1] rank 1 of 2 is through"), done
-        piped = python(input=SCRIPT)
-        assert piped.returncode == 2 and "Write it to a file." in piped.stderr, piped
+        piped = run([sys.executable], 2, input=SCRIPT)
+        assert "Write it to a file." in piped.stderr, piped
         # A rank that fails is named; what it says is told.
-        bad = python(path, "fail")
-        assert bad.returncode == 5 and "rank 1" in bad.stdout, bad
+        bad = run([sys.executable, path, "fail"], 5)
+        assert "rank 1" in bad.stdout, bad
         assert "this rank's own mistake" in bad.stderr, bad
         if shutil.which("mpirun"):
-            launched = subprocess.run(
-                ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, path,
-                 "launched"], capture_output=True, text=True, timeout=100)
+            launched = run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, path, "launched"])
             lines = sorted(line for line in launched.stdout.splitlines() if line.startswith("rank"))
-            assert launched.returncode == 0, launched
             assert lines == [f"rank {rank} of 2 is through Open MPI" for rank in (0, 1)], launched
     print("launching: all as it should be")
 

@@ -85,19 +85,10 @@ def train_locally(folder):
 
 def errors_are_the_functions_own(folder):
     began = time.monotonic()
-    try:
-        autodist.ray.run(train, 2, arguments=(str(folder), "", (), True))
-    except KeyError as error:
-        assert "no such sample" in str(error), error
-    else:
-        raise AssertionError("nothing was raised")
+    comparing.raised(KeyError, "no such sample", autodist.ray.run, train, 2, arguments=(str(folder), "", (), True))
     assert time.monotonic() - began < 60
-    try:
-        autodist.ray.run(train, 9, arguments=(str(folder),), wait=2)
-    except autodist.UsageError as error:
-        assert "ray: no room for 9 ranks of 1 CPU each within 2 s; the cluster has 6 CPU" in str(error), error
-    else:
-        raise AssertionError("nothing was raised")
+    comparing.refused("ray: no room for 9 ranks of 1 CPU each within 2 s; the cluster has 6 CPU", autodist.ray.run,
+                      train, 9, arguments=(str(folder),), wait=2)
     print("what the function raises comes out; ranks that have no room are refused")
 
 

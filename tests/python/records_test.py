@@ -3,11 +3,11 @@
 import csv
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 import comparing
+from running import run
 
 comparing.skip_without_torch()
 
@@ -98,19 +98,12 @@ def expect_refusals():
                                ("report", "/nowhere/at/all", "no folder /nowhere/at"),
                                ("tensorboard", beyond_a_file, "is a file, a folder expected"),
                                ("log", "", "a path expected")):
-        try:
-            autodist.AutoDist(**{option: path})
-        except autodist.Error as error:
-            assert f"{option}=" in str(error) and text in str(error), error
-        else:
-            raise AssertionError(option)
+        comparing.raised(autodist.Error, [f"{option}=", text], autodist.AutoDist, **{option: path})
     # Before the ranks meet: nobody else comes here.
     place = {"TORCHELASTIC_RUN_ID": str(os.getpid()), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "4711",
              "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}
     job = "import autodist; autodist.AutoDist(log=b'/nowhere/caf\\xe9', join_limit=5)"
-    done = subprocess.run([sys.executable, "-c", job], env={**os.environ, **place},
-                          stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 3, done
+    done = run([sys.executable, "-c", job], 3, env={**os.environ, **place})
     expected = "MachineError: log= /nowhere/caf\\xe9: there is no folder /nowhere. Make it first."
     assert expected in done.stderr, done.stderr
 
@@ -121,7 +114,7 @@ def main():
         for name in ("plain", os.fsdecode(b"caf\xe9")):
             files = os.path.join(folder, name)
             os.mkdir(files)
-            subprocess.run([sys.executable, os.path.abspath(__file__), files], check=True)
+            comparing.run(__file__, files)
             expect_files(files)
         expect_several(folder)
     expect_refusals()

@@ -10,6 +10,7 @@ import sys
 import tempfile
 
 import comparing
+from running import run
 
 comparing.skip_without_torch()
 
@@ -41,13 +42,10 @@ if ad.is_chief:
 """
 
 
-def run(autodist, script, folder, *words, restarts=2, code=0):
+def started(autodist, script, folder, *words, restarts=2, code=0):
     folder.mkdir()
-    command = [autodist, "run", "--cluster", "local:2", "--restarts", str(restarts), "--", sys.executable, script,
-               str(folder), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    return done
+    return run([autodist, "run", "--cluster", "local:2", "--restarts", restarts, "--", sys.executable, script, folder,
+                *words], code)
 
 
 # Its data are drawn anew at each start, and in the first one a rank is lost.
@@ -71,12 +69,10 @@ with ad.distribute(model, loss, "sgd:lr=0.01", (torch.zeros(16, 8), torch.zeros(
 
 
 def other_data_are_said(autodist, folder):
-    folder.mkdir()
-    script = folder / "unseeded.py"
+    script = folder.parent / "unseeded.py"
     script.write_text(UNSEEDED)
-    done = subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "2", "--", sys.executable, script, folder],
-                          capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0 and "starting again (1 of 2)" in done.stderr, done
+    done = started(autodist, script, folder)
+    assert "starting again (1 of 2)" in done.stderr, done
     said = re.findall(r"\[rank 0\] autodist: step (\d+) was done again and its loss is (\S+), before (\S+): something outside "
                       r"of the job's state differs", done.stdout)
     assert len(said) == 1 and said[0][0] == "5" and said[0][1] != said[0][2], done
@@ -110,8 +106,7 @@ def silent(autodist, folder, how, *program):
     script = place / "silent.py"
     script.write_text(SILENT)
     line = f"{sys.executable} {script} {place} {how}"
-    return subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "2", "--", "sh", "-c",
-                           " ".join([line, *program])], capture_output=True, text=True, timeout=100)
+    return run([autodist, "run", "--cluster", "local:2", "--restarts", "2", "--", "sh", "-c", " ".join([line, *program])])
 
 
 STANDBY = """
@@ -186,48 +181,43 @@ def a_program_that_starts_itself(autodist, folder):
     script = folder / "own.py"
     script.write_text(OWN)
 
-    def started(name, words, kills, above=()):
+    def own(name, words, kills, above=(), code=0):
         place = folder / name
         place.mkdir()
         for rank, at in kills:
             (place / f"lose-{rank}-{at}").touch()
-        return subprocess.run([*above, sys.executable, script, place, words], capture_output=True, text=True, timeout=100)
+        return run([*above, sys.executable, script, place, words], code)
 
-    def result(done):
-        assert done.returncode == 0, done
-        return re.search(r"trained (.*)", done.stdout)[1]
-
-    wanted = result(started("clean", "{}", []))
+    wanted = trained(own("clean", "{}", []))
     for name, words, above in (("own", "{'restarts': 2}", ()),
                                ("above", "{}", (autodist, "supervise", "--restarts", "2", "--"))):
-        done = started(name, words, [(1, 17), (0, 33)], above)
-        assert result(done) == wanted and "starting again (1 of 2)" in done.stderr, done
+        done = own(name, words, [(1, 17), (0, 33)], above)
+        assert trained(done) == wanted and "starting again (1 of 2)" in done.stderr, done
         # No line of the program is changed, and none is said twice.
         assert re.match("begun at (25|30) ", done.stdout) and len(done.stdout.splitlines()) == 1, done
     for words, said in (("{'standby': True}", "standby=True: of restarts, and there are none"),
                         ("{'restarts': -1}", "restarts=-1: a whole number of 0 or more expected"),
                         ("{'restarts': 2, 'min_ranks': 3}", "--min-ranks 3: the job has 2 ranks")):
-        done = started(f"refused{len(said)}", words, [])
-        assert done.returncode == 2 and said in done.stderr.splitlines()[-1], done
-    done = started("launched", "{'restarts': 2}", [], (autodist, "run", "--cluster", "local:2", "--"))
-    assert result(done) == wanted and done.stdout.count("restarts=2: without effect") == 1, done
+        done = own(f"refused{len(said)}", words, [], code=2)
+        assert said in done.stderr.splitlines()[-1], done
+    done = own("launched", "{'restarts': 2}", [], (autodist, "run", "--cluster", "local:2", "--"))
+    assert trained(done) == wanted and done.stdout.count("restarts=2: without effect") == 1, done
     for words, said in ((["--min-ranks", "2", "--", "true"], "--min-ranks 2: the program's machines are not known"),
                         (["--", "no-such-program"], "supervise: no-such-program cannot be started")):
-        done = subprocess.run([autodist, "supervise", *words], capture_output=True, text=True, timeout=20)
-        assert done.returncode == 2 and said in done.stderr and len(done.stderr.splitlines()) == 1, done
+        done = run([autodist, "supervise", *words], 2)
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1, done
     print("a program that starts its ranks itself is started again")
 
 
 def goes_on_after_its_job(autodist, folder):
     done = silent(autodist, folder, "wrapped", "; sleep 6; echo after it")
-    assert done.returncode == 0 and done.stdout.count("after it") == 2 and "silent" not in done.stderr, done
+    assert done.stdout.count("after it") == 2 and "silent" not in done.stderr, done
     print("a script goes on after its job, for longer than the silence limit")
 
 
 def a_halted_chief_is_lost(autodist, folder):
     done = silent(autodist, folder, "halted", "; true")
-    said = "has been silent for"
-    assert done.returncode == 0 and said in done.stderr and "training again" in done.stderr, done
+    assert "has been silent for" in done.stderr and "training again" in done.stderr, done
     print("a chief that is halted is lost:", re.findall("autodist: training again .*", done.stderr)[0])
 
 
@@ -236,9 +226,9 @@ def main(autodist):
         folder = pathlib.Path(name)
         script = folder / "script.py"
         script.write_text(SCRIPT)
-        wanted = trained(run(autodist, script, folder / "clean"))
-        for words in (["1=17"], ["0=23"], ["1=12", "0=33"], ["1=17", "throws=1"]):
-            done = run(autodist, script, folder / "-".join(words), *words)
+        wanted = trained(started(autodist, script, folder / "clean"))
+        for words in (["1=12", "0=33"], ["1=17", "throws=1"]):
+            done = started(autodist, script, folder / "-".join(words), *words)
             assert trained(done) == wanted and "was done again" not in done.stdout, (words, done)
             losses = [word for word in words if not word.startswith("throws")]
             for loss in losses:
@@ -249,7 +239,7 @@ def main(autodist):
             assert len(again) == len(losses), done
             assert "autodist: starting again (1 of 2), its newest checkpoint is of step" in done.stderr, done
             print(f"{' '.join(words)}: training again after {', '.join(again)}; the same parameters")
-        done = run(autodist, script, folder / "none", "1=17", restarts=0, code=5)
+        done = started(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
         other_data_are_said(autodist, folder / "unseeded")
         a_standby_takes_over(autodist, folder / "standby")
@@ -257,10 +247,8 @@ def main(autodist):
         goes_on_after_its_job(autodist, folder)
         a_halted_chief_is_lost(autodist, folder)
         # A program that makes no step is not started again.
-        done = subprocess.run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c",
-                               "echo begun; exit 4"], capture_output=True, text=True, timeout=100)
-        assert done.returncode == 4 and done.stdout.count("begun") <= 2, done
-        assert "starting again" not in done.stderr, done
+        done = run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c", "echo begun; exit 4"], 4)
+        assert done.stdout.count("begun") <= 2 and "starting again" not in done.stderr, done
         print("without restarts a loss is the end, and so it is for what never trained")
 
 

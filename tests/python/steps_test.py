@@ -64,12 +64,8 @@ def plain():
     measured = []
     for real, noise in batches():
         for _ in range(2):
-            critic.zero_grad()
-            critic_loss(model, real, noise).backward()
-            critic.step()
-        generator.zero_grad()
-        generator_loss(model, noise).backward()
-        generator.step()
+            comparing.plain_step(model, critic_loss, critic, real, noise)
+        comparing.plain_step(model, generator_loss, generator, noise)
         with torch.no_grad():
             model.eval()
             measured.append(measure(model, noise).item())
@@ -104,12 +100,7 @@ def main(builder, out):
             steps["measure"](noise)
             steps["measure"].summarise()
             measured.append(steps["measure"].last_summary().loss)
-        try:
-            steps["generater"]
-        except autodist.UsageError as error:
-            assert "Did you mean 'generator'?" in str(error), error
-        else:
-            raise AssertionError("a step that the job has not")
+        comparing.refused("Did you mean 'generator'?", steps.__getitem__, "generater")
         assert steps.get("generater") is None and steps.get("generater", 3) == 3
         assert steps.get("critic") is steps["critic"]
         assert (steps.step, steps["critic"].step, steps["generator"].step) == (4 * ROUNDS, 10, 5)

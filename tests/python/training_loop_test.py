@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import comparing
+from ports import free_port
 
 comparing.skip_without_torch()
 
@@ -27,7 +28,7 @@ def accuracy_of(output):
 
 def parallel(script, *arguments):
     """What the first of two processes prints, as torchrun would start them."""
-    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(comparing.free_port()),
+    environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
                    "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE,
                               env={**environment, "RANK": str(rank)}, text=True)

@@ -21,8 +21,7 @@ placement::TaskGraph two_chains() {
     placement::Task task;
     task.name = name;
     task.cost = cost;
-    for (const std::uint32_t input : inputs)
-      task.inputs.push_back({placement::TaskId(input), 0, false});
+    for (const std::uint32_t input : inputs) task.inputs.push_back({placement::TaskId(input), 0});
     task.outputs.push_back({1000, {}});
     graph.tasks.push_back(task);
     return static_cast<std::uint32_t>(graph.tasks.size() - 1);

@@ -42,8 +42,8 @@ Action declare_chaos(CLI::App& verb) {
   auto arguments = std::make_shared<ChaosArguments>();
   FaultPlan& plan = arguments->plan;
   verb.add_option("--kill-every", plan.every,
-                  "seconds of training, in the mean, before a rank is killed, or what stands "
-                  "below in its place")
+                  "mean seconds of training before a fault: a killed rank, or, in turn with that, "
+                  "what --halt and --partition say")
       ->check(in_range(0.01, 1e6));
   verb.add_flag("--halt", plan.stops,
                 "in turn with kills, halt a rank: it neither works nor ends, as in a machine that "
@@ -53,9 +53,10 @@ Action declare_chaos(CLI::App& verb) {
                   "its routes, with root or sudo on every machine")
       ->check(in_range(0.1, 1e5));
   verb.add_option("--faults", plan.most, "stop after so many (default 0: without end)");
-  verb.add_option("--seed", plan.seed, "of the choice whom to harm, and when (default 0)");
-  verb.add_option("--log", plan.log, "a line of JSON for each fault after which it trained again");
-  verb.add_option("job", arguments->job, "train, run or supervise and its words, after --")
+  verb.add_option("--seed", plan.seed, "decides which ranks have faults, and when (default 0)");
+  verb.add_option("--log", plan.log,
+                  "write a line of JSON here for each fault after which the job trained again");
+  verb.add_option("job", arguments->job, "train, run or supervise with its arguments, after --")
       ->required();
   return [arguments](Console&) { return chaos(*arguments); };
 }

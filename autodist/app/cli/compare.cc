@@ -46,11 +46,9 @@ Action declare_compare(CLI::App& verb) {
     if (!arguments->output.empty()) {
       write_file_atomically(arguments->output, side_by_side(predicted, measured));
     }
-    if (console.json) {
-      console.out << comparison_json(comparison) << "\n";
-    } else {
-      console.out << comparison_table(comparison, arguments->all ? 0 : 10, console.columns);
-    }
+    console.out << (console.json
+                        ? comparison_json(comparison) + "\n"
+                        : comparison_table(comparison, arguments->all ? 0 : 10, console.columns));
     return 0;
   };
 }

@@ -11,6 +11,7 @@
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/verbs.h"
 #include "autodist/base/check.h"
+#include "autodist/base/text.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/search/builders/builders.h"
@@ -20,12 +21,9 @@ namespace {
 
 // Words in double quotes of a shell.
 std::string quoted(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '"' || c == '\\' || c == '$' || c == '`') result += '\\';
-    result += c;
-  }
-  return '"' + result + '"';
+  const std::string inside =
+      escaped(text, {{'"', "\\\""}, {'\\', "\\\\"}, {'$', "\\$"}, {'`', "\\`"}});
+  return fmt::format("\"{}\"", inside);
 }
 
 std::string names() {
@@ -151,18 +149,9 @@ complete -c autodist -n '__fish_seen_subcommand_from {}' -a '{}'
 
 // A line of roff: no control at its beginning, hyphens that can be copied.
 std::string roff(const std::string& text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '\\') {
-      result += "\\e";
-    } else if (c == '-') {
-      result += "\\-";
-    } else {
-      result += c;
-    }
-  }
-  const bool is_control = !result.empty() && (result.front() == '.' || result.front() == '\'');
-  return (is_control ? "\\&" : "") + result;
+  const std::string line = escaped(text, {{'\\', "\\e"}, {'-', "\\-"}});
+  const bool is_control = !line.empty() && (line.front() == '.' || line.front() == '\'');
+  return (is_control ? "\\&" : "") + line;
 }
 
 std::string man() {

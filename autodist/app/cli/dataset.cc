@@ -13,7 +13,6 @@
 #include "autodist/app/stop_signal.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/planning/archive.h"
 #include "autodist/planning/data_set.h"
 #include "autodist/planning/measured.h"
 
@@ -140,10 +139,11 @@ Action declare_data_set(CLI::App& verb) {
       ->required();
   verb.add_option("-o,--output", arguments->output,
                   "of train: the ranker's file; of eval: a page of the figures");
-  verb.add_option("--seed", arguments->seed, "of eval: which plans are trials (default 0)");
+  verb.add_option("--seed", arguments->seed,
+                  "of eval: draws the plans that count as trials (default 0)");
   SimulatedDataSet& wanted = arguments->wanted;
   verb.add_flag("--simulated", arguments->simulated,
-                "of generate: said, so that nobody takes the points for measured ones");
+                "of generate, required: its points are simulated, not measured");
   verb.add_option("--models", wanted.models, "of generate: shipped graphs, or files")
       ->delimiter(',');
   verb.add_option("--clusters", wanted.clusters, "of generate: cluster files")->delimiter(',');

@@ -48,13 +48,12 @@ int doctor(const DoctorArguments& arguments, Console& console) {
   const bool is_named = !arguments.cluster.empty();
   const std::string path = sim::calibration_path(is_named ? arguments.cluster : "local:1");
   if (arguments.measure) expect_writable("--measure", path);
-  std::vector<Finding> all;
   std::size_t ranks = 1;
   std::vector<Finding> of_nodes;
   const MachineFacts machine = machine_facts();
   std::vector<MeasuredLink> links;
   sim::Calibration of_links;
-  if (!arguments.cluster.empty()) {
+  if (is_named) {
     const cluster::Cluster cluster = cluster::read_cluster(arguments.cluster);
     const std::vector<NodeFacts> nodes = node_facts(cluster);
     of_nodes = findings(nodes);
@@ -75,10 +74,10 @@ int doctor(const DoctorArguments& arguments, Console& console) {
       for (Finding& finding : findings(links, cluster)) of_nodes.push_back(std::move(finding));
     }
   }
-  all = findings(machine, ranks);
+  std::vector<Finding> all = findings(machine, ranks);
   all.insert(all.end(), of_nodes.begin(), of_nodes.end());
   if (arguments.measure) write_measured(path, of_links);
-  if (!arguments.cluster.empty() || arguments.measure) {
+  if (is_named || arguments.measure) {
     all.push_back(calibration_finding(path, std::filesystem::exists(path), is_named));
   }
 

@@ -37,8 +37,7 @@ int explain_plan(const ExplainArguments& arguments, Console& console) {
   const strategy::Strategy strategy = planning::choose_strategy(chosen, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   SearchSettings settings = arguments.search;
-  const std::atomic<bool>& stop = watch_stop_signals();
-  settings.stop = [&stop] { return stop.load(); };
+  settings.stop = [&stop = watch_stop_signals()] { return stop.load(); };
   settings.calibration = chosen.calibration;
   // What jobs of this build can do.
   planning::SearchRequest request =

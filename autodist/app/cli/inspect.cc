@@ -65,12 +65,9 @@ int inspect_strategy(const std::string& bytes, const InspectArguments& arguments
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = strategy::parse_strategy(bytes, arguments.what, &warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
-  if (console.json) {
-    console.out << report::strategy_json(strategy) << "\n";
-  } else {
-    console.out << (arguments.text ? strategy::to_text(strategy)
+  console.out << (console.json     ? report::strategy_json(strategy) + "\n"
+                  : arguments.text ? strategy::to_text(strategy)
                                    : report::strategy_table(strategy));
-  }
   return 0;
 }
 
@@ -181,7 +178,7 @@ Action declare_inspect(CLI::App& verb) {
           "(raw or text), a cluster file or local:N, AutoSync's step times; told by content")
       ->required();
   verb.add_option("--top", arguments->top,
-                  "how many of the dearest ops, or of the kinds of ops; 0: all");
+                  "how many of the ops that cost most, or of the kinds of ops; 0: all");
   verb.add_flag("--variables", arguments->variables, "all variables of the graph");
   verb.add_flag("--ops", arguments->ops, "the whole graph as text");
   verb.add_flag("--dot", arguments->dot, "the ops as a DOT graph, for Graphviz");

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <vector>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
@@ -97,18 +95,17 @@ std::string explained_value(const std::string& text) {
 void expect_plain_numbers(CLI::App& declared) {
   for (CLI::Option* option : declared.get_options()) {
     const std::string type = option->get_type_name();
-    const auto begins = [&](const char* name) { return type.rfind(name, 0) == 0; };
     // An empty value has a message of its own. A transform comes before the checks of ranges, whose
     // words say nothing of how a number is written.
     const auto check = [option](auto refuse) {
       option->transform(CLI::Validator(
           [refuse](std::string& text) { return text.empty() ? "" : refuse(text); }, ""));
     };
-    if (begins("UINT")) {
+    if (type.starts_with("UINT")) {
       check([](const std::string& text) { return refuse_whole_number(text, false); });
-    } else if (begins("INT")) {
+    } else if (type.starts_with("INT")) {
       check([](const std::string& text) { return refuse_whole_number(text, true); });
-    } else if (begins("FLOAT")) {
+    } else if (type.starts_with("FLOAT")) {
       check(refuse_number);
     }
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ template <typename Number>
 CLI::Validator in_range(Number least, Number most) {
   return in_range(CLI::Range(least, most), static_cast<double>(least), static_cast<double>(most));
 }
+
+// The largest number of steps or samples that an option takes.
+inline constexpr std::int64_t kMostCount = 1'000'000'000;
 
 // One line. `verb` is nullptr where none was named.
 std::string explained(const CLI::ParseError& error, const Verb* verb, const CLI::App& program);

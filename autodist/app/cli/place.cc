@@ -41,13 +41,9 @@ struct PlaceArguments {
   bool dot = false;
 };
 
-bool ends_in(const std::string& text, const std::string& end) {
-  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
-}
-
 // Before the search, which may take long.
 void check_output(const PlaceArguments& arguments, const placement::TaskGraph& graph) {
-  if (!ends_in(arguments.output, ".strategy")) return;
+  if (!arguments.output.ends_with(".strategy")) return;
   if (arguments.cluster.empty() || !planning::is_captured(arguments.graph)) {
     fail(ErrorCode::kUsage,
          "-o {}: a strategy runs a captured graph on a cluster, {} given. Use --cluster, or a name "
@@ -60,7 +56,7 @@ void check_output(const PlaceArguments& arguments, const placement::TaskGraph& g
 void write_output(const PlaceArguments& arguments, const std::string& json,
                   const placement::PlaceResult& result) {
   if (arguments.output.empty()) return;
-  write_file_atomically(arguments.output, ends_in(arguments.output, ".strategy")
+  write_file_atomically(arguments.output, arguments.output.ends_with(".strategy")
                                               ? strategy::serialize(planning::placement_strategy(
                                                     planning::load_graph(arguments.graph),
                                                     cluster::read_cluster(arguments.cluster),
@@ -254,7 +250,7 @@ Action declare_place(CLI::App& verb) {
       "how long at most, with its unit: 10s, 500ms or 2m (default 10s); it buys a count of "
       "evaluations, so that a seed gives one answer");
   verb.add_option("--evaluations,--simulations", arguments->evaluations,
-                  "that count itself: simulations for makespan, moves for throughput; the budget "
+                  "how many evaluations: simulations for makespan, moves for throughput; --budget "
                   "still ends the search")
       ->check(in_range(std::uint64_t{1}, std::uint64_t{1'000'000'000'000}));
   verb.add_option("--simulator", arguments->simulator,

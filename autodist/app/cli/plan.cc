@@ -50,9 +50,11 @@ void check_pass_name(const std::string& name) {
 }
 
 planning::PlanPageRequest page_by(const std::string& chosen_by, const PlanArguments& arguments,
-                                  const passes::Options& options, const sim::CostOptions& costs) {
+                                  const passes::Options& options, const sim::CostOptions& costs,
+                                  const sim::Calibration& calibration) {
   planning::PlanPageRequest request = planning::page_request(
-      chosen_by, options, kLibrary, arguments.cluster, arguments.workload.calibration);
+      chosen_by, options, kLibrary, calibration,
+      sim::calibration_file(arguments.cluster, arguments.workload.calibration));
   request.how.costs = costs;
   return request;
 }
@@ -80,11 +82,12 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   sim::CostOptions costs;
   put_workload(arguments.workload, cluster, arguments.cpu_only, costs, console);
   refuse_placed(arguments.workload, program);
-  const planning::Predicted predicted = planning::predict(
-      program, cluster, sim::read_calibration(arguments.cluster, arguments.workload.calibration),
-      costs);
+  const sim::Calibration calibration =
+      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
+  const planning::Predicted predicted = planning::predict(program, cluster, calibration, costs);
   write_strategy(arguments, strategy);
-  write_report(arguments, page_by("builder " + arguments.builder, arguments, options, costs),
+  write_report(arguments,
+               page_by("builder " + arguments.builder, arguments, options, costs, calibration),
                cluster, strategy, program);
   if (console.json) {
     nlohmann::ordered_json json = report::plan_json(strategy, program);
@@ -135,8 +138,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
                    const cluster::Cluster& cluster, const passes::Options& options,
                    Console& console) {
   SearchSettings settings = arguments.search;
-  const std::atomic<bool>& stop = watch_stop_signals();
-  settings.stop = [&stop] { return stop.load(); };
+  settings.stop = [&stop = watch_stop_signals()] { return stop.load(); };
   settings.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   if (!arguments.no_history) settings.history = planning::history_folder(process_environment());
   planning::SearchRequest request = planning::search_request(settings, arguments.cluster, kLibrary);
@@ -156,7 +158,8 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   as_taken.micro_batches = plan.costs.micro_batches;
   if (options.dump) passes::rewrite(graph, plan.strategy, cluster, as_taken, "search");
   write_strategy(arguments, plan.strategy);
-  planning::PlanPageRequest page = page_by("search", arguments, options, request.costs);
+  planning::PlanPageRequest page =
+      page_by("search", arguments, options, request.costs, request.calibration);
   if (plan.placed_because.empty()) page.found = &plan.found;
   write_report(arguments, page, cluster, plan.strategy, plan.program);
   if (console.json) {
@@ -224,12 +227,9 @@ int plan(const PlanArguments& arguments, Console& console) {
   const bool searches = arguments.builder == planning::kSearch;
   const int code = searches ? plan_by_search(arguments, graph, cluster, options, console)
                             : plan_by_builder(arguments, graph, cluster, options, console);
-  if (!console.json && !arguments.output.empty()) {
-    console.out << "\nWritten to " << arguments.output << "\n";
-  }
-  if (!console.json && !arguments.report.empty()) {
-    console.out << "\nReport in " << arguments.report << "\n";
-  }
+  if (console.json) return code;
+  if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
+  if (!arguments.report.empty()) console.out << "\nReport in " << arguments.report << "\n";
   return code;
 }
 

@@ -24,11 +24,8 @@ struct ReportArguments {
 int say_late(const ReportArguments& arguments, Console& console) {
   const program::Trace trace = read_trace(arguments.late);
   expect_origin(trace.origin, arguments.late, program::TraceOrigin::kRun);
-  if (console.json) {
-    console.out << report::late_json(trace, arguments.top) << "\n";
-  } else {
-    console.out << report::late_table(trace, arguments.top);
-  }
+  console.out << (console.json ? report::late_json(trace, arguments.top) + "\n"
+                               : report::late_table(trace, arguments.top));
   return 0;
 }
 

@@ -1,4 +1,8 @@
 // `autodist run`: somebody's own program on every rank of a cluster.
+//
+// What follows the end of a start is decided by Supervision::goes_on(), as for supervise(). The
+// loops around it are two: here any rank, or machine, ends a start by an Error, which this process
+// says; there one child does by its exit status, and has said why.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -6,10 +10,8 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -227,7 +229,7 @@ int run_all(job::StartedRanks& ranks, double grace, Supervision& supervision,
            "{} still at work {} after {}: killed. A longer --grace waits longer.", ranks.running(),
            to_string(Seconds{grace}), stop_signal());
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::this_thread::sleep_for(kLook);
   }
   const auto bad = ranks.failure();
   if (bad && !told_at) throw BadEnd(ranks.cause(kCause));
@@ -263,9 +265,6 @@ int run(const RunArguments& arguments, Console& console) {
   Supervision supervision(supervised.restarts,
                           [&] { return job::Membership(all, cpu_only, supervised.min_ranks); });
   if (!supervised.faults.empty()) supervision.add_faults(parse_fault_plan(supervised.faults));
-  const auto save_snapshot = [&supervision] {
-    supervision.save_snapshot(supervision.memory().folder_of_snapshot());
-  };
   RankLogs logs(console, arguments.logs);
   const auto start = [&](std::uint32_t standby) {
     const std::vector<std::string> lost = supervision.lost();
@@ -284,7 +283,7 @@ int run(const RunArguments& arguments, Console& console) {
   };
   Standby<JobStart> standby(supervision, supervised.standby, start);
   int code = 0;
-  for (bool over = false; !over;) {
+  while (true) {
     try {
       std::unique_ptr<JobStart> generation = standby.take();
       if (generation) {
@@ -295,11 +294,11 @@ int run(const RunArguments& arguments, Console& console) {
       code = run_all(generation->ranks(), supervised.grace, supervision, standby, interrupted,
                      at_once);
       generation.reset();
-      save_snapshot();  // of a job that is through there is none
-      over = true;
+      supervision.save_snapshot();  // of a job that is through there is none
+      break;
     } catch (const Error& error) {
       if (interrupted || supervised.restarts == 0) {
-        save_snapshot();
+        supervision.save_snapshot();
         throw;
       }
       say_line(error.what());
@@ -309,7 +308,7 @@ int run(const RunArguments& arguments, Console& console) {
       const auto end =
           bad != nullptr ? bad->end() : job::end_of_exit(static_cast<int>(error.code()));
       if (!supervision.goes_on(end, "", interrupted, [&] { return standby.is_there(); })) {
-        save_snapshot();
+        supervision.save_snapshot();
         return static_cast<int>(error.code());
       }
     }

@@ -86,32 +86,38 @@ struct Answer {
   }
 };
 
-Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
-              const sim::WhatIf& what_if, Console& console) {
+// Throws Error(kUsage) where what is to vary is not there, or is said twice.
+void check_what_if(const sim::WhatIf& what_if, const SimulateArguments& arguments,
+                   const cluster::Cluster& given) {
   if (what_if.nodes != 0 && !arguments.strategy.file.empty()) {
     fail(ErrorCode::kUsage,
          "--what-if nodes={} with --strategy {}: a strategy names the devices that it was made "
          "for. Use --builder.",
          what_if.nodes, arguments.strategy.file);
   }
-  Answer answer;
-  const cluster::Cluster given = cluster::read_cluster(arguments.cluster);
   const bool asks_of_links = what_if.bandwidth > 0 || what_if.latency >= 0;
   if (asks_of_links && what_if.nodes == 0 && given.nodes.size() == 1) {
     fail(ErrorCode::kUsage,
          "--what-if {}: {} is one machine, without links between any. Add nodes=2, say.",
          what_if.bandwidth > 0 ? "bandwidth" : "latency", arguments.cluster);
   }
-  answer.cluster = sim::changed(given, what_if);
-  const cluster::Cluster& cluster = answer.cluster;
-  const sim::Calibration calibration =
-      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   if (what_if.batch != 0 &&
       (arguments.workload.batch != 0 || arguments.workload.replica_batch != 0)) {
     fail(ErrorCode::kUsage,
          "--what-if batch={} with --batch or --replica-batch. Leave one of them out.",
          what_if.batch);
   }
+}
+
+Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
+              const sim::WhatIf& what_if, Console& console) {
+  const cluster::Cluster given = cluster::read_cluster(arguments.cluster);
+  check_what_if(what_if, arguments, given);
+  Answer answer;
+  answer.cluster = sim::changed(given, what_if);
+  const cluster::Cluster& cluster = answer.cluster;
+  const sim::Calibration calibration =
+      sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   sim::CostOptions how_costs{what_if.batch, arguments.micro_batches, what_if.device};
   put_workload(arguments.workload, cluster, arguments.cpu_only, how_costs, console);
   planning::StrategyRequest request = arguments.strategy;

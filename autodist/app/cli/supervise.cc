@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -29,8 +28,6 @@
 
 namespace autodist::app {
 namespace {
-
-constexpr std::chrono::milliseconds kLook{20};
 
 // The chief, which starts the other ranks and takes them along when it dies.
 class Chief {
@@ -168,8 +165,7 @@ int supervise_program(const SuperviseArguments& arguments) {
                     words.front(), std::strerror(errno)));
     return static_cast<int>(ErrorCode::kUsage);
   };
-  return supervise({become, std::nullopt, [&] { return cluster; }, arguments.cpu_only, {}},
-                   supervised);
+  return supervise({become, "", [&] { return cluster; }, arguments.cpu_only, {}}, supervised);
 }
 
 }  // namespace
@@ -181,12 +177,8 @@ int supervise(const ChiefProgram& program, const Supervised& request) {
     return job::Membership(program.cluster(), program.cpu_only, request.min_ranks);
   });
   if (!request.faults.empty()) supervision.add_faults(parse_fault_plan(request.faults));
-  const std::string folder = program.checkpoints.value_or("");
+  const std::string& folder = program.checkpoints;
   const auto checkpoint = [&] { return supervision.checkpoint_in(folder).value_or(""); };
-  const auto save_snapshot = [&] {
-    supervision.save_snapshot(program.checkpoints ? folder
-                                                  : supervision.memory().folder_of_snapshot());
-  };
   Standby<Chief> standby(supervision, request.standby, [&](std::uint32_t number) {
     // Which checkpoint it goes on from is told when its turn comes; that there are some is so now.
     return start_chief(program, checkpoint().empty() ? "" : folder, supervision, number);
@@ -199,12 +191,12 @@ int supervise(const ChiefProgram& program, const Supervised& request) {
     const bool by_signal = WIFSIGNALED(status);
     const int code = by_signal ? kBySignal + WTERMSIG(status) : WEXITSTATUS(status);
     if (interrupted) {  // it may have been starting again
-      save_snapshot();
+      supervision.save_snapshot();
       return at_once && by_signal ? kBySignal + stop_signal_number() : code;
     }
     const auto end = by_signal ? job::end_of_signal(WTERMSIG(status)) : job::end_of_exit(code);
     if (!supervision.goes_on(end, folder, interrupted, [&] { return standby.is_there(); })) {
-      save_snapshot();  // of a job that is through there is none
+      supervision.save_snapshot();  // of a job that is through there is none
       if (end != job::GenerationEnd::kInOrder) {
         // Where the newest one is damaged, its folder has older ones.
         const bool is_damaged = code == static_cast<int>(ErrorCode::kCheckpoint);

@@ -39,8 +39,8 @@ struct ChiefProgram {
   // begins as it does by itself where that is empty. Returns an exit code where it cannot be
   // started, which is said.
   std::function<int(const std::string& checkpoint)> become;
-  // The folder of checkpoints that it was told, empty for none; nothing: it says one itself.
-  std::optional<std::string> checkpoints;
+  // The folder of checkpoints that it was told; empty for none, and where it says one itself.
+  std::string checkpoints;
   std::function<cluster::Cluster()> cluster;  // the job's; asked when a machine is missing
   bool cpu_only = false;
   // The command that goes on from a checkpoint, for people. Not asked without `checkpoints`.

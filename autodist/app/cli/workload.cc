@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string>
 
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/base/error.h"
@@ -12,13 +11,12 @@
 namespace autodist::app {
 
 void declare_workload(CLI::App& verb, Workload& workload) {
-  constexpr std::int64_t kMost = 1'000'000'000;
   auto* whole = verb.add_option("--batch", workload.batch,
                                 "samples per step, all replicas together (default: as captured, "
                                 "per replica)")
-                    ->check(in_range(std::int64_t{1}, kMost));
+                    ->check(in_range(std::int64_t{1}, kMostCount));
   verb.add_option("--replica-batch", workload.replica_batch, "samples per step of each replica")
-      ->check(in_range(std::int64_t{1}, kMost))
+      ->check(in_range(std::int64_t{1}, kMostCount))
       ->excludes(whole);
   const auto set = [&workload](const std::string& name) {
     workload.precision = sim::precision_from_name(name);

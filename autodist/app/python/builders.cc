@@ -9,8 +9,7 @@ namespace {
 strategy::Strategy call(const Kept& function, const ir::Graph& graph,
                         const cluster::Cluster& cluster, const search::BuilderOptions& options) {
   const py::gil_scoped_acquire lock;
-  SourcedCluster sourced;
-  static_cast<cluster::Cluster&>(sourced) = cluster;
+  const SourcedCluster sourced{cluster, ""};
   // Copies: a function may keep what it is given.
   const py::object result = (*function)(std::make_shared<ir::Graph>(graph), sourced, options);
   return result.cast<strategy::Strategy>();

@@ -20,16 +20,11 @@ std::vector<std::string> rank_names(const SourcedCluster& cluster) {
 }
 
 SourcedCluster read(const std::filesystem::path& path) {
-  SourcedCluster cluster;
-  static_cast<cluster::Cluster&>(cluster) = cluster::read_cluster(path);
-  cluster.source = path;
-  return cluster;
+  return {cluster::read_cluster(path), path.string()};
 }
 
 SourcedCluster parse(const std::string& text) {
-  SourcedCluster cluster;
-  static_cast<cluster::Cluster&>(cluster) = cluster::parse_resource_spec(text, "the text");
-  return cluster;
+  return {cluster::parse_resource_spec(text, "the text"), ""};
 }
 
 // A device under AutoDist's name for it.

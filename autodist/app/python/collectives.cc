@@ -9,7 +9,7 @@
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/utils/pybind.h>
 
-#include "autodist/comm/c10d/given_backend.h"
+#include "autodist/comm/c10d/given_gloo.h"
 #endif
 #ifdef AUTODIST_GIVEN_NCCL
 #include "autodist/comm/c10d/given_nccl.h"
@@ -37,7 +37,7 @@ void bind_collectives(py::module_& module) {
   module.def("has_gloo", &comm::has_gloo);
 #if TORCH_VERSION_MAJOR >= 2
   module.def("set_gloo_maker",
-             [](py::object function) { comm::set_backend_maker(maker_of(std::move(function))); });
+             [](py::object function) { comm::set_gloo_maker(maker_of(std::move(function))); });
 #endif
 #ifdef AUTODIST_GIVEN_NCCL
   module.def("set_nccl_maker", [](py::object function, py::object name) {

@@ -8,11 +8,9 @@
 
 #include "autodist/app/python/training_step.h"
 #include "autodist/app/stop_signal.h"
-#include "autodist/base/error.h"
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/optimizer_kernels.h"
 #include "autodist/ir/optimizer.h"
-#include "autodist/job/place.h"
 #include "autodist/planning/history.h"
 #include "autodist/search/autosync/autosync.h"
 
@@ -217,10 +215,7 @@ JobHandle::JobHandle(const std::string& cluster, JobOptions options) {
 }
 
 JobHandle::~JobHandle() {
-  if (!process_.is_this()) {
-    static_cast<void>(job_.release());
-    return;
-  }
+  if (!process_.keeps(job_)) return;
   const py::gil_scoped_release unlocked;
   job_.reset();
 }

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,6 +24,12 @@ namespace autodist::python {
 class OwnProcess {
  public:
   [[nodiscard]] bool is_this() const { return ::getpid() == pid_; }
+  // is_this(); a fork lets go of its copy, and leaves alone what it points to.
+  template <typename T>
+  [[nodiscard]] bool keeps(std::unique_ptr<T>& made) const {
+    if (!is_this()) static_cast<void>(made.release());
+    return is_this();
+  }
 
  private:
   pid_t pid_ = ::getpid();
@@ -59,11 +64,7 @@ class SessionHandle {
   // Leaves the job, and tells the others why where there is a reason. REQUIRES: the interpreter's
   // lock.
   void close(const std::string& reason = "") {
-    if (!session_) return;
-    if (!process_.is_this()) {
-      static_cast<void>(session_.release());
-      return;
-    }
+    if (!session_ || !process_.keeps(session_)) return;
     const py::gil_scoped_release unlocked;
     if (!reason.empty() && !finished_) session_->leave(reason);
     session_.reset();

@@ -75,11 +75,7 @@ void bind_process_end(py::module_& module) {
 }
 
 void SessionHandle::end_with_process() {
-  if (!session_) return;
-  if (!process_.is_this()) {
-    static_cast<void>(session_.release());
-    return;
-  }
+  if (!session_ || !process_.keeps(session_)) return;
   if (left_open().empty()) {
     ::on_exit(at_process_end, reinterpret_cast<void*>(static_cast<intptr_t>(::getpid())));
   }

@@ -28,12 +28,7 @@ void bind_records(py::module_& module) {
   });
   module.def("is_launched", [] { return job::is_launched(app::process_environment()); });
   py::class_<report::RunLog>(module, "RunLog")
-      .def(py::init([](const std::vector<std::string>& names) {
-        report::RunLog run;
-        run.names = names;
-        run.columns.resize(names.size());
-        return run;
-      }))
+      .def(py::init<std::vector<std::string>>())
       .def("add", &report::RunLog::add);
 }
 

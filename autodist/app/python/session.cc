@@ -101,14 +101,12 @@ auto asked(Result (Session::*method)(Arguments...) const) {
   };
 }
 
-double run(SessionHandle& handle, const py::sequence& tensors) {
-  const Batch batch = batch_of(tensors);
-  return handle.call([&](Session& session) { return session.run(batch); });
-}
-
-double run_local(SessionHandle& handle, const py::sequence& tensors) {
-  const Batch rows = batch_of(tensors);
-  return handle.call([&](Session& session) { return session.run_local(rows); });
+// called(), of a method that makes a step.
+auto ran(double (Session::*method)(const Batch&)) {
+  return [method](SessionHandle& handle, const py::sequence& tensors) {
+    const Batch batch = batch_of(tensors);
+    return handle.call([&](Session& session) { return (session.*method)(batch); });
+  };
 }
 
 std::map<std::string, torch::Tensor> run_and_fetch(SessionHandle& handle,
@@ -146,8 +144,8 @@ double rate(SessionHandle& handle, std::int64_t step) {
 void bind_session(py::module_& module) {
   bind_reports(module);
   py::class_<SessionHandle>(module, "Session")
-      .def("run", &run)
-      .def("run_local", &run_local)
+      .def("run", ran(&Session::run))
+      .def("run_local", ran(&Session::run_local))
       .def("run_and_fetch", &run_and_fetch)
       .def("sum_over_ranks", called(&Session::sum_over_ranks))
       .def("settle", called(&Session::settle))

@@ -10,6 +10,7 @@
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
+#include "autodist/base/step_folders.h"
 #include "autodist/base/text.h"
 #include "autodist/base/units.h"
 #include "autodist/exec/checkpoint.h"
@@ -48,9 +49,9 @@ struct Found {
 };
 
 // Below a folder, ascending, or that folder itself.
-std::vector<Found> found_in(exec::FileSystem& files, const std::string& path) {
+std::vector<Found> found_in(FileSystem& files, const std::string& path) {
   std::vector<Found> found;
-  for (const std::int64_t step : exec::list_checkpoints(files, path)) {
+  for (const std::int64_t step : list_checkpoints(files, path)) {
     found.push_back({step, exec::whole_folder_of(files, path, step)});
   }
   if (!found.empty()) return found;
@@ -58,7 +59,7 @@ std::vector<Found> found_in(exec::FileSystem& files, const std::string& path) {
   return found;
 }
 
-int list(exec::FileSystem& files, const std::string& path, Console& console) {
+int list(FileSystem& files, const std::string& path, Console& console) {
   const std::vector<Found> found = found_in(files, path);
   if (console.json) {
     Json steps = Json::array();
@@ -74,7 +75,7 @@ int list(exec::FileSystem& files, const std::string& path, Console& console) {
   return 0;
 }
 
-int latest(exec::FileSystem& files, const std::string& path, Console& console) {
+int latest(FileSystem& files, const std::string& path, Console& console) {
   const std::vector<Found> found = found_in(files, path);
   if (found.empty()) {
     fail(ErrorCode::kCheckpoint, "{}: no checkpoint. `autodist train --save {}` writes them.", path,
@@ -93,7 +94,7 @@ bool is_wanted(const std::string& name, const std::vector<std::string>& only) {
 }
 
 // What `train --init` takes: parameters and buffers by name.
-int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& console) {
+int extract(FileSystem& files, const CkptArguments& arguments, Console& console) {
   if (arguments.output.empty()) {
     fail(ErrorCode::kUsage, "ckpt extract: -o is missing. Add -o FILE.safetensors.");
   }
@@ -124,7 +125,7 @@ int extract(exec::FileSystem& files, const CkptArguments& arguments, Console& co
 
 // Every tensor is read and its digest compared; a damaged one is an error even where an older one
 // could take its place.
-int verify(exec::FileSystem& files, const std::string& path, Console& console) {
+int verify(FileSystem& files, const std::string& path, Console& console) {
   std::vector<std::string> warnings;
   const exec::Checkpoint checkpoint = exec::read_checkpoint(files, path, &warnings);
   if (!warnings.empty()) {
@@ -136,7 +137,7 @@ int verify(exec::FileSystem& files, const std::string& path, Console& console) {
   return 0;
 }
 
-int show(exec::FileSystem& files, const std::string& path, Console& console) {
+int show(FileSystem& files, const std::string& path, Console& console) {
   const exec::Checkpoint checkpoint = exec::read_checkpoint(files, path);
   Json tensors = Json::array();
   for (const exec::TensorData& tensor : checkpoint.model) {
@@ -178,7 +179,7 @@ Action declare_ckpt(CLI::App& verb) {
   verb.add_option("-o,--output", arguments->output, "extract: write this safetensors file");
   return [arguments, &verb](Console& console) {
     expect_of_part(verb, arguments->doing, {{"extract", {"--only", "--output"}}});
-    exec::RealFileSystem files;
+    RealFileSystem files;
     expect_checkpoints(arguments->path);
     if (arguments->doing == "latest") return latest(files, arguments->path, console);
     if (arguments->doing == "extract") return extract(files, *arguments, console);

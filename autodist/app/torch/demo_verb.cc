@@ -15,7 +15,6 @@
 #include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/error.h"
 #include "autodist/exec/checkpoint.h"
-#include "autodist/job/place.h"
 #include "autodist/job/subprocess.h"
 
 namespace autodist::app {
@@ -153,7 +152,7 @@ double largest_difference(const exec::Checkpoint& a, const exec::Checkpoint& b) 
 }
 
 void Demo::compare_first_steps(const Training& reference, const Training& training) {
-  exec::RealFileSystem files;
+  RealFileSystem files;
   const auto at_ten = [&](const Training& which) {
     return exec::read_checkpoint(files, in_folder(which.folder + "/step-10"));
   };

@@ -26,7 +26,7 @@ struct ExportArguments {
 int export_verb(const ExportArguments& arguments, Console& console) {
   expect_writable("--output", arguments.output);
   const ModelSource source = open_model(arguments.model, "");
-  exec::RealFileSystem files;
+  RealFileSystem files;
   if (!arguments.resume.empty()) job::read_into(files, source.step, arguments.resume, say_line);
   const capture::ExportedSignatures signatures =
       capture::export_torchscript(source.step, arguments.output);

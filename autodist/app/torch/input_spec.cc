@@ -11,11 +11,6 @@
 namespace autodist::app {
 namespace {
 
-// An empty part at the end is one, too.
-std::vector<std::string> parts_of(const std::string& text, char separator) {
-  return split(text + separator, separator);
-}
-
 std::optional<std::int64_t> positive(const std::string& text) {
   const auto value = as_number<std::int64_t>(text);
   return value && *value > 0 ? value : std::nullopt;
@@ -30,14 +25,14 @@ InputSpec parse_input_spec(const std::string& text) {
          "sample with commas (float32:3,224,224; int64::10)",
          text);
   };
-  const std::vector<std::string> parts = parts_of(text, ':');
+  const std::vector<std::string> parts = split_all(text, ':');
   InputSpec spec;
   const bool whole = parts[0] == "int64";
   if (parts[0] == "float64") spec.dtype = torch::kFloat64;
   if (whole) spec.dtype = torch::kInt64;
   const bool known = whole || parts[0] == "float32" || parts[0] == "float64";
   if (!known || parts.size() != (whole ? 3 : 2)) refuse();
-  for (const std::string& each : parts_of(parts[1], ',')) {
+  for (const std::string& each : split_all(parts[1], ',')) {
     if (parts[1].empty()) break;
     const auto size = positive(each);
     if (!size) refuse();

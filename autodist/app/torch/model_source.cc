@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
-#include <sstream>
 
 #include "autodist/app/device_failure.h"
 #include "autodist/app/torch/input_spec.h"
@@ -104,15 +103,6 @@ void expect_archive(const std::string& path) {
        path);
 }
 
-// One of the lines is libtorch's own; those above it lead there through the file's code.
-[[noreturn]] void tell_device_failure(const std::string& path, const std::string& said) {
-  std::istringstream lines(said);
-  std::string line;
-  while (std::getline(lines, line) && !is_device_failure(line)) {
-  }
-  fail(ErrorCode::kPeersLost, "{}: the device has failed: {}", path, line);
-}
-
 [[noreturn]] void refuse_batch(const std::string& path, const Batch& batch,
                                const std::string& said) {
   std::vector<std::string> shapes;
@@ -139,12 +129,12 @@ std::function<torch::Tensor(const Batch&)> explained(
       throw;
     } catch (const c10::Error& error) {
       const std::string said = error.what_without_backtrace();
-      if (is_device_failure(said)) throw;
+      if (refused_by(said) == Refused::kDevice) throw;
       refuse_batch(path, batch, said.substr(0, said.find('\n')));
     } catch (const std::runtime_error& error) {
       const std::string said = error.what();
       if (said.find("TorchScript interpreter") == std::string::npos) throw;
-      if (is_device_failure(said)) tell_device_failure(path, said);
+      fail_of_device(path, said);
       refuse_batch(path, batch, said);
     }
   };

@@ -21,10 +21,9 @@ struct ModelRequest {
   std::int64_t whole_batch = 0;  // samples of a step: at least so many, where they are made up
   std::string dtype = "float32";
   std::uint64_t seed = 0;
-  // Of a TorchScript file.
+  // Of a TorchScript file; inputs (input_spec.h) in the order of the batch, the target last.
   std::string loss = "cross_entropy";
-  std::vector<std::string>
-      inputs;  // input_spec.h, in the order of the batch; the target comes last
+  std::vector<std::string> inputs;
 };
 
 // Whether MODEL is no name of the catalogue, and there is such a file.
@@ -39,9 +38,8 @@ void check_model_options(const CLI::App& declared, const ModelRequest& request);
 struct ModelSource {
   TrainingStep step;
   std::unique_ptr<models::Dataset> training;
-  std::unique_ptr<models::Dataset>
-      held_out;                  // nullptr where the data have none or the step no outputs
-  std::string data_description;  // "synthetic", "digits (1,437 training, 360 held out)"
+  std::unique_ptr<models::Dataset> held_out;  // nullptr where the data have none
+  std::string data_description;               // "synthetic", "digits (1437 training, 360 held out)"
 };
 
 // `data`: "" (the model's own, else synthetic), "synthetic" or a directory of .npy files. Throws

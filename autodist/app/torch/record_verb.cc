@@ -1,12 +1,9 @@
 // `autodist dataset record`: plans of one model on one cluster, each run for real, as points of a
 // data set. The ranks meet once and the step is captured once.
 
-#include <torch/torch.h>
-
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "autodist/app/cli/light_verbs.h"
 #include "autodist/app/cli/parse_errors.h"
@@ -40,65 +37,52 @@ struct RecordArguments {
   Encryption encryption = Encryption::kAuto;
 };
 
-class Recording {
- public:
-  Recording(const RecordArguments& arguments, job::JoinedJob& job)
-      : arguments_(arguments), job_(job), subject_(job, arguments.model, arguments.optimizer) {}
-
-  // At the chief the number of points that were written; elsewhere 0.
-  std::size_t run(Console& console, const std::function<bool()>& stop) {
-    std::vector<strategy::Strategy> strategies = proposed();
-    planning::DataCell cell = planning::history_cell(*subject_.graph(), job_.cluster());
-    if (!arguments_.name.empty()) cell.cluster = arguments_.name;
-    if (job_.is_chief()) planning::write_cell(arguments_.output, cell);
-    std::size_t written = 0;
-    std::size_t tried = 0;
-    const auto done = [&](const job::Trial& trial) {
-      const std::string& name = names_[tried++];
-      if (!trial.refused.empty()) {
-        console.err << fmt::format("           {}: left out: {}\n", name, trial.refused);
-        return;
-      }
-      planning::write_point(arguments_.output, cell, trial.strategy, trial.runtimes);
-      ++written;
-      if (console.json) return;
-      console.err << fmt::format("{:>4}/{}  {}  {}\n", written, strategies.size(),
-                                 to_string(trial.step()), name)
-                  << std::flush;
-    };
-    job::Trials trials(job_, subject_.step(pass_options()));
-    trials.run(strategies, arguments_.lengths, stop, done);
-    return written;
+// At the chief; elsewhere none.
+std::vector<search::Proposal> proposed(const RecordArguments& arguments, const job::JoinedJob& job,
+                                       const TrialSubject& subject, const passes::Options& passes) {
+  if (!job.is_chief()) return {};
+  std::vector<search::Proposal> plans =
+      search::propose(subject.graph(), job.cluster(), passes,
+                      static_cast<std::size_t>(arguments.points), arguments.search_seed);
+  std::int64_t id = planning::now_in_microseconds();
+  for (search::Proposal& each : plans) {
+    each.strategy.id = strategy::make_id(id++);  // one after the other
+    if (subject.links()) planning::put_tuning(*subject.links(), *subject.graph(), each.strategy);
   }
+  return plans;
+}
 
- private:
-  [[nodiscard]] passes::Options pass_options() const {
-    passes::Options options;
-    options.cpu_only = arguments_.cpu_only;
-    return options;
-  }
-
-  std::vector<strategy::Strategy> proposed() {
-    std::vector<strategy::Strategy> strategies;
-    if (!job_.is_chief()) return strategies;
-    std::int64_t id = planning::now_in_microseconds();
-    for (search::Proposal& each :
-         search::propose(subject_.graph(), job_.cluster(), pass_options(),
-                         static_cast<std::size_t>(arguments_.points), arguments_.search_seed)) {
-      each.strategy.id = strategy::make_id(id++);  // one after the other
-      if (subject_.links())
-        planning::put_tuning(*subject_.links(), *subject_.graph(), each.strategy);
-      strategies.push_back(std::move(each.strategy));
-      names_.push_back(each.name);
+// At the chief the number of points that were written; elsewhere 0.
+std::size_t record_points(const RecordArguments& arguments, job::JoinedJob& job, Console& console,
+                          const std::function<bool()>& stop) {
+  const TrialSubject subject(job, arguments.model, arguments.optimizer);
+  passes::Options passes;
+  passes.cpu_only = arguments.cpu_only;
+  const std::vector<search::Proposal> plans = proposed(arguments, job, subject, passes);
+  std::vector<strategy::Strategy> strategies;
+  for (const search::Proposal& each : plans) strategies.push_back(each.strategy);
+  planning::DataCell cell = planning::history_cell(*subject.graph(), job.cluster());
+  if (!arguments.name.empty()) cell.cluster = arguments.name;
+  if (job.is_chief()) planning::write_cell(arguments.output, cell);
+  std::size_t written = 0;
+  std::size_t tried = 0;
+  const auto done = [&](const job::Trial& trial) {
+    const std::string& name = plans[tried++].name;
+    if (!trial.refused.empty()) {
+      console.err << fmt::format("           {}: left out: {}\n", name, trial.refused);
+      return;
     }
-    return strategies;
-  }
-
-  const RecordArguments& arguments_;
-  job::JoinedJob& job_;
-  TrialSubject subject_;
-  std::vector<std::string> names_;
-};
+    planning::write_point(arguments.output, cell, trial.strategy, trial.runtimes);
+    ++written;
+    if (console.json) return;
+    console.err << fmt::format("{:>4}/{}  {}  {}\n", written, plans.size(), to_string(trial.step()),
+                               name)
+                << std::flush;
+  };
+  job::Trials trials(job, subject.step(passes));
+  trials.run(strategies, arguments.lengths, stop, done);
+  return written;
+}
 
 int record(RecordArguments arguments, Console& console) {
   ir::parse_optimizer(arguments.optimizer);
@@ -113,11 +97,8 @@ int record(RecordArguments arguments, Console& console) {
   if (job.size() < 2) {
     fail(ErrorCode::kUsage, "dataset record: a job of one rank synchronises nothing. Use two.");
   }
-  std::size_t written = 0;
-  {
-    Recording recording(arguments, job);
-    written = recording.run(console, [&interrupted] { return interrupted.load(); });
-  }
+  const std::size_t written =
+      record_points(arguments, job, console, [&interrupted] { return interrupted.load(); });
   job.end();
   if (!job.is_chief()) return 0;
   if (written == 0 && !interrupted) {

@@ -2,14 +2,9 @@
 
 #pragma once
 
-#include <cstdint>
-
 #include "autodist/app/cli/program.h"
 
 namespace autodist::app {
-
-// The largest number of steps or samples that an option takes.
-inline constexpr std::int64_t kMostCount = 1'000'000'000;
 
 Action declare_demo(CLI::App& verb);
 Action declare_capture(CLI::App& verb);

@@ -6,7 +6,6 @@
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
 #include "autodist/exec/finite.h"
-#include "autodist/planning/planning.h"
 
 namespace autodist::app {
 namespace {
@@ -94,8 +93,9 @@ std::shared_ptr<TrainArguments> declare_train_arguments(CLI::App& verb) {
   declare_supervised(verb, arguments->supervised);
   verb.add_flag_callback(
       "--no-snapshots", [arguments] { arguments->job.snapshots = false; },
-      "do not copy the job's state into memory, from which it goes on after a lost rank (by "
-      "default so often that it takes 1 % of the time)");
+      "take no snapshots of the job's state, from which it goes on after a lost rank (they lie in "
+      "memory, or, where that has no room, in the folder of --save; about 1 % of the time goes to "
+      "them)");
   verb.add_option("--init", arguments->job.initial_weights,
                   "first values of parameters and buffers, by name, from a safetensors file");
   verb.add_option(

@@ -1,7 +1,5 @@
 // `autodist train`: a model, a cluster, a trained model.
 
-#include <torch/torch.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -35,7 +33,7 @@
 #include "autodist/job/remote.h"
 #include "autodist/job/torch/joined_job.h"
 #include "autodist/planning/history.h"
-#include "autodist/report/html/page.h"
+#include "autodist/report/html/run_log.h"
 #include "autodist/report/plan.h"
 #include "autodist/search/autosync/autosync.h"
 
@@ -54,14 +52,6 @@ std::int64_t fitting_batch(const TrainArguments& arguments, const ModelSource& s
          arguments.training.batch, samples, samples);
   }
   return std::min(arguments.training.batch, samples);
-}
-
-void add_step(report::RunLog& run, const Progress& progress) {
-  if (run.names.empty()) {
-    run.names = logged_names();
-    run.columns.resize(run.names.size());
-  }
-  run.add(progress.step, logged_values(progress), progress.plan);
 }
 
 // A file that cannot be written when the training is over ends nothing; whether it could.
@@ -134,7 +124,7 @@ void expect_outputs(const TrainArguments& arguments) {
 }
 
 void expect_checkpoint(const std::string& from) {
-  exec::RealFileSystem files;
+  RealFileSystem files;
   if (std::filesystem::is_directory(from) && exec::has_checkpoint(files, from)) return;
   fail(ErrorCode::kCheckpoint,
        "--resume {}: there is no checkpoint. Name the folder that --save wrote, or leave --resume "
@@ -163,21 +153,6 @@ ModelSource open_source(TrainArguments& arguments, const std::vector<cluster::Pl
   return source;
 }
 
-// What --json prints. Every rank calls it.
-nlohmann::ordered_json results_of(const TrainArguments& arguments, Session& session,
-                                  const ModelSource& source, const TrainingResult& result) {
-  nlohmann::ordered_json json = result_json(arguments, session, source, result);
-  if (source.held_out != nullptr && !arguments.plan_alone) {
-    json["held_out_accuracy"] = accuracy_of(session, *source.held_out, 256);
-  }
-  if (!arguments.job.loss_scaling.empty()) {
-    const ir::LossScale scale = session.loss_scale();
-    json["loss_scale"] = scale.scale;
-    json["skipped_steps"] = scale.skipped;
-  }
-  return json;
-}
-
 // Adds to `missing` where it cannot be written.
 void write_trace(const TrainArguments& arguments, const program::Trace& trace, std::int64_t steps,
                  Console& console, std::vector<std::string>& missing) {
@@ -204,6 +179,46 @@ void write_plan_and_report(TrainArguments& arguments, Session& session, const re
                                         session.size() == 1 ? "" : "s");
   const auto write = [&] { session.write_report(page, title, run, trace); };
   if (!or_missing("--report", missing, write)) page.clear();
+}
+
+// The steps, and what the chief says and writes of them.
+void train_and_tell(TrainArguments& arguments, const JobOptions& options, Session& session,
+                    const ModelSource& source, const cluster::Cluster& cluster,
+                    const std::atomic<bool>& interrupted, Console& console) {
+  const bool speak = session.is_chief();
+  report::RunLog run(logged_names());
+  StepTimes times;
+  const auto show = [&](const Progress& progress) {
+    if (!speak) return;
+    show_progress(console, progress, arguments.training.steps);
+    if (!arguments.plan.report.empty()) {
+      run.add(progress.step, logged_values(progress), progress.plan);
+    }
+    times.add(progress, session.strategy().id);
+  };
+  TrainingResult result = train(session, *source.training, arguments.training, interrupted, show);
+  session.synchronize();
+  if (source.held_out != nullptr && !arguments.plan_alone) {
+    result.held_out_accuracy = accuracy_of(session, *source.held_out, 256);
+  }
+  if (!arguments.job.loss_scaling.empty()) result.loss_scale = session.loss_scale();
+  program::Trace trace;
+  if (options.trace) trace = session.gather_trace();
+  if (speak) write_trace(arguments, trace, result.steps, console, result.missing);
+  session.finish();
+  if (!speak) return;
+  times.keep(options.search.history, session, cluster);
+  write_plan_and_report(arguments, session, run, trace, result.missing);
+  if (!console.json) {
+    print_end(console, arguments, session, source, result);
+  } else if (arguments.plan_alone) {
+    console.answer(report::plan_json(session.strategy(), session.program()));
+  } else {
+    console.answer(result_json(arguments, session, source, result));
+  }
+  if (!result.missing.empty()) {
+    fail(ErrorCode::kCheckpoint, "{}", fmt::join(result.missing, "; "));
+  }
 }
 
 // Every rank runs this; the chief alone prints. `begin` is called before the first step.
@@ -274,33 +289,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
     session.finish();
     return 0;
   }
-  report::RunLog run;
-  StepTimes times;
-  const TrainingResult result = train(session, *source.training, arguments.training, interrupted,
-                                      [&](const Progress& progress) {
-                                        if (!speak) return;
-                                        show_progress(console, progress, arguments.training.steps);
-                                        if (!arguments.plan.report.empty()) add_step(run, progress);
-                                        times.add(progress, session.strategy().id);
-                                      });
-  session.synchronize();
-  const nlohmann::ordered_json json = results_of(arguments, session, source, result);
-  std::vector<std::string> missing = result.missing;
-  program::Trace trace;
-  if (options.trace) trace = session.gather_trace();
-  if (speak) write_trace(arguments, trace, result.steps, console, missing);
-  session.finish();
-  if (!speak) return 0;
-  times.keep(options.search.history, session, cluster);
-  write_plan_and_report(arguments, session, run, trace, missing);
-  if (!console.json) {
-    print_end(console, arguments, session, source, result, json);
-  } else if (arguments.plan_alone) {
-    console.answer(report::plan_json(session.strategy(), session.program()));
-  } else {
-    console.answer(json);
-  }
-  if (!missing.empty()) fail(ErrorCode::kCheckpoint, "{}", fmt::join(missing, "; "));
+  train_and_tell(arguments, options, session, source, cluster, interrupted, console);
   return 0;
 }
 

@@ -73,30 +73,36 @@ nlohmann::ordered_json result_json(const TrainArguments& arguments, const Sessio
     return result.average_samples_per_second > 0 ? nlohmann::ordered_json(figure)
                                                  : nlohmann::ordered_json();
   };
-  return {{"model", arguments.model.name},
-          {"data", source.data_description},
-          {"cluster", arguments.plan.cluster},
-          {"ranks", session.size()},
-          {"strategy_id", session.strategy().id},
-          {"program_digest", to_string(program::digest_of(session.program()))},
-          {"reproducible", session.program().reproducible()},
-          {"batch_samples", arguments.training.batch},
-          {"precision", ir::precision_of(session.graph())},
-          {"sequence_length", ir::sequence_length(session.graph())},
-          {"steps", result.steps},
-          {"step", session.step()},
-          {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
-          {"average_samples_per_second", measured(result.average_samples_per_second)},
-          {"p10_samples_per_second", measured(result.p10_samples_per_second)},
-          {"p90_samples_per_second", measured(result.p90_samples_per_second)},
-          {"computing_seconds_per_step", measured(result.computing.value)},
-          {"waiting_seconds_per_step", measured(result.waiting.value)},
-          {"interrupted", result.interrupted}};
+  nlohmann::ordered_json json{
+      {"model", arguments.model.name},
+      {"data", source.data_description},
+      {"cluster", arguments.plan.cluster},
+      {"ranks", session.size()},
+      {"strategy_id", session.strategy().id},
+      {"program_digest", to_string(program::digest_of(session.program()))},
+      {"reproducible", session.program().reproducible()},
+      {"batch_samples", arguments.training.batch},
+      {"precision", ir::precision_of(session.graph())},
+      {"sequence_length", ir::sequence_length(session.graph())},
+      {"steps", result.steps},
+      {"step", session.step()},
+      {"loss", result.loss ? nlohmann::ordered_json(*result.loss) : nlohmann::ordered_json()},
+      {"average_samples_per_second", measured(result.average_samples_per_second)},
+      {"p10_samples_per_second", measured(result.p10_samples_per_second)},
+      {"p90_samples_per_second", measured(result.p90_samples_per_second)},
+      {"computing_seconds_per_step", measured(result.computing.value)},
+      {"waiting_seconds_per_step", measured(result.waiting.value)},
+      {"interrupted", result.interrupted}};
+  if (result.held_out_accuracy) json["held_out_accuracy"] = *result.held_out_accuracy;
+  if (result.loss_scale) {
+    json["loss_scale"] = result.loss_scale->scale;
+    json["skipped_steps"] = result.loss_scale->skipped;
+  }
+  return json;
 }
 
 void print_end(Console& console, const TrainArguments& arguments, const Session& session,
-               const ModelSource& source, const TrainingResult& result,
-               const nlohmann::ordered_json& json) {
+               const ModelSource& source, const TrainingResult& result) {
   if (console.terminal) console.err << "\n";
   if (arguments.plan_alone) {
     console.out << report::plan_table(session.strategy(), session.program(),
@@ -122,14 +128,13 @@ void print_end(Console& console, const TrainArguments& arguments, const Session&
         to_string(result.waiting));
   }
   console.out << "\n";
-  if (json.contains("loss_scale")) {
-    console.out << fmt::format("loss scale {}, {} steps skipped\n", json["loss_scale"].get<float>(),
-                               json["skipped_steps"].get<std::int64_t>());
+  if (result.loss_scale) {
+    console.out << fmt::format("loss scale {}, {} steps skipped\n", result.loss_scale->scale,
+                               result.loss_scale->skipped);
   }
-  if (json.contains("held_out_accuracy")) {
+  if (result.held_out_accuracy) {
     console.out << fmt::format("accuracy on {} held-out samples: {:.2f} %\n",
-                               source.held_out->size(),
-                               100 * json["held_out_accuracy"].get<double>());
+                               source.held_out->size(), 100 * *result.held_out_accuracy);
   }
   if (!arguments.plan.report.empty()) console.out << "report: " << arguments.plan.report << "\n";
   if (!arguments.training.save_to.empty() && result.saved) {

@@ -22,9 +22,7 @@ void show_progress(Console& console, const Progress& progress, std::int64_t step
 nlohmann::ordered_json result_json(const TrainArguments& arguments, const Session& session,
                                    const ModelSource& source, const TrainingResult& result);
 
-// `json` as result_json() made it, with what was added since.
 void print_end(Console& console, const TrainArguments& arguments, const Session& session,
-               const ModelSource& source, const TrainingResult& result,
-               const nlohmann::ordered_json& json);
+               const ModelSource& source, const TrainingResult& result);
 
 }  // namespace autodist::app

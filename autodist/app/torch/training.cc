@@ -17,6 +17,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/statistics.h"
 #include "autodist/base/text.h"
+#include "autodist/capture/device_refusal.h"
 #include "autodist/job/job_memory.h"
 #include "autodist/job/torch/sample_order.h"
 
@@ -106,7 +107,7 @@ std::string refused_sample(const std::string& refusal, const torch::Tensor& labe
 // Of a job whose earlier steps had enough: another start may have it again.
 [[noreturn]] void lose_memory(const Session& session, const std::string& what) {
   fail(ErrorCode::kPeersLost, "train: step {}: no memory left, as there was for steps before: {}",
-       session.step(), what.substr(0, what.find('\n')));
+       session.step(), first_line(what));
 }
 
 // `has_run`: this process has done steps before.
@@ -118,22 +119,19 @@ void run_step(Session& session, const Batch& batch, const std::vector<std::int64
     if (has_run) lose_memory(session, error.what());
     throw;
   } catch (const Error& error) {
-    const bool is_device_full =
-        error.code() == ErrorCode::kInfeasible && is_out_of_memory(error.what());
-    if (has_run && is_device_full) lose_memory(session, error.what());
+    const auto* refusal = dynamic_cast<const capture::DeviceRefusal*>(&error);
+    if (has_run && refusal != nullptr && refusal->lacks_memory()) {
+      lose_memory(session, refusal->what());
+    }
     throw;
   } catch (const c10::Error& error) {
     const std::string refusal = error.what_without_backtrace();
-    if (has_run && is_out_of_memory(refusal)) lose_memory(session, refusal);
-    if (is_device_failure(refusal)) {
-      fail(ErrorCode::kPeersLost, "train: step {}: the device has failed: {}", session.step(),
-           refusal.substr(0, refusal.find('\n')));
-    }
+    if (has_run && refused_by(refusal) == Refused::kMemory) lose_memory(session, refusal);
+    fail_of_device(fmt::format("train: step {}", session.step()), refusal);
     fail(ErrorCode::kUsage,
          "train: step {}: {}libtorch refuses what model and data ask for: {}. Mend that sample, "
          "or the model's sizes.",
-         session.step(), refused_sample(refusal, batch.back(), samples),
-         refusal.substr(0, refusal.find('\n')));
+         session.step(), refused_sample(refusal, batch.back(), samples), first_line(refusal));
   }
 }
 
@@ -172,8 +170,8 @@ std::optional<double> last_loss(Session& session, bool has_run) {
   auto memory = session.is_chief() ? job::JobMemory::inherited(process_environment())
                                    : std::optional<job::JobMemory>();
   if (!memory) return loss;
-  if (!loss) return memory->loss_after(session.step());
-  memory->note_loss(session.step(), *loss);
+  if (!loss) return memory->last_loss(session.step());
+  memory->note_last_loss(session.step(), *loss);
   return loss;
 }
 

@@ -58,6 +58,9 @@ struct TrainingResult {
   Seconds waiting;
   bool interrupted = false;
   bool saved = false;  // the last checkpoint is written
+  // The caller's to set, where the data hold samples out, and with loss scaling.
+  std::optional<double> held_out_accuracy;
+  std::optional<ir::LossScale> loss_scale;
   // What is missing on disk at the end, a line each: rows of a log, at the chief; the last
   // checkpoint.
   std::vector<std::string> missing;

@@ -5,7 +5,6 @@
 #include "autodist/base/clock.h"
 #include "autodist/capture/capture.h"
 #include "autodist/ir/optimizer.h"
-#include "autodist/planning/link_tuning.h"
 
 namespace autodist::app {
 

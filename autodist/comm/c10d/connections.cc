@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <string>
 #include <system_error>
 
 #include "autodist/base/numbers.h"

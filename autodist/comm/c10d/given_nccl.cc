@@ -33,14 +33,12 @@ std::string nccl_gpu(const std::string& device) {
 std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& device,
                                        Seconds limit) {
   const torch::Device gpu(device);
-  return connect_group<c10d::Backend>(
-      transport, "nccl", device, gpu, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
-        auto group =
-            given_nccl().maker(store, static_cast<int>(transport.self()),
-                               static_cast<int>(transport.size()), device, milliseconds(limit));
-        sum_once(*group, gpu, transport.size());
-        return group;
-      });
+  const auto make = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+    auto group = given_nccl().maker(store, rank, size, device, to_milliseconds(limit));
+    sum_once(*group, gpu, size);
+    return group;
+  };
+  return connect_group<c10d::Backend>(transport, "nccl", device, gpu, limit, make);
 }
 
 }  // namespace autodist::comm

@@ -14,12 +14,11 @@ std::unique_ptr<Collectives> make_gloo(Transport& transport, const std::string& 
   using Gloo = c10d::ProcessGroupGloo;
   return connect_group<Gloo>(
       transport, "gloo", own_address, torch::kCPU, limit,
-      [&](const c10::intrusive_ptr<c10d::Store>& store) {
-        auto options = Gloo::Options::create(milliseconds(limit));
+      [&](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+        auto options = Gloo::Options::create(to_milliseconds(limit));
         options->devices.push_back(Gloo::createDeviceForHostname(own_address));
         options->threads = 1;  // collectives follow one another
-        return c10::make_intrusive<Gloo>(store, static_cast<int>(transport.self()),
-                                         static_cast<int>(transport.size()), std::move(options));
+        return c10::make_intrusive<Gloo>(store, rank, size, std::move(options));
       });
 }
 

@@ -11,8 +11,8 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/comm/in_process.h"
 #include "autodist/comm/library_probe.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {

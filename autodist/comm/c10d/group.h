@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "autodist/base/check.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/mutex.h"
 #include "autodist/comm/c10d/connections.h"
@@ -29,10 +29,6 @@
 #include "autodist/comm/c10d/shared_keys.h"
 
 namespace autodist::comm {
-
-inline std::chrono::milliseconds milliseconds(Seconds seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
-}
 
 // Gloo writes to sockets whose peer may have gone, which by default ends the process with SIGPIPE.
 // While this lives, the signal is blocked for the calling thread and for the threads it starts;
@@ -65,7 +61,7 @@ class WithoutSigpipe {
 class KeyStore final : public c10d::Store {
  public:
   KeyStore(Transport& transport, Seconds limit)
-      : c10d::Store(milliseconds(limit)), keys_(transport, limit) {}
+      : c10d::Store(to_milliseconds(limit)), keys_(transport, limit) {}
 
   void finish() {
     const MutexLock lock(mutex_);
@@ -145,16 +141,17 @@ inline std::string first_line(const std::exception& error) {
 template <typename Group>
 class GroupCollectives final : public Collectives {
  public:
-  using Maker = std::function<c10::intrusive_ptr<Group>(const c10::intrusive_ptr<c10d::Store>&)>;
+  using Maker = std::function<c10::intrusive_ptr<Group>(const c10::intrusive_ptr<c10d::Store>&,
+                                                        int rank, int size)>;
 
-  // `make` connects the ranks over the store. `where`: "gloo over 127.0.0.1".
+  // `make` connects a rank with the others over the store. `where`: "gloo over 127.0.0.1".
   GroupCollectives(Transport& transport, std::string where, torch::Device device, Seconds limit,
                    const Maker& make)
       : where_(std::move(where)), device_(device), limit_(limit), size_(transport.size()) {
     const WithoutSigpipe guard;  // the library's threads start here
     const auto store = c10::make_intrusive<KeyStore>(transport, limit);
     const Connections before = Connections::now();
-    group_ = make(store);
+    group_ = make(store, static_cast<int>(transport.self()), static_cast<int>(size_));
     if (!is_on_device()) connections_ = Connections::now().since(before);
     store->finish();
   }
@@ -172,7 +169,7 @@ class GroupCollectives final : public Collectives {
                                         .target_device(device_)
                                         .make_tensor()};
     c10d::AllreduceOptions options;
-    options.timeout = milliseconds(limit_);
+    options.timeout = to_milliseconds(limit_);
     try {
       group_->allreduce(tensors, options)->wait();
     } catch (const std::exception& error) {
@@ -201,7 +198,7 @@ class GroupCollectives final : public Collectives {
 
 // NCCL connects with its first sum, and asks the store for addresses then.
 template <typename Group>
-void sum_once(Group& group, torch::Device gpu, RankNumber size) {
+void sum_once(Group& group, torch::Device gpu, int size) {
   std::vector<at::Tensor> number{torch::ones({1}, gpu)};
   group.allreduce(number, c10d::AllreduceOptions())->wait();
   AD_CHECK(number.front().item<float>() == static_cast<float>(size));

@@ -4,12 +4,13 @@
 
 #include <future>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
-#include "autodist/base/error.h"
 #include "autodist/comm/c10d/gloo.h"
 #include "autodist/comm/c10d/nccl.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
+#include "tests/outcome_of.h"
 #ifdef AUTODIST_GIVEN_NCCL
 #include "autodist/comm/c10d/given_nccl.h"
 #endif
@@ -34,6 +35,13 @@ CollectiveLibrary library_of(const std::vector<std::string>& devices) {
   return library;
 }
 
+// What a rank that is alone is refused with.
+std::string refusal_on(const std::string& device) {
+  InProcessHub hub(1);
+  const auto transport = hub.connect(0);
+  return testing_jobs::refusal([&] { make_collectives(*transport, "127.0.0.1", device, kLimit); });
+}
+
 const CollectiveLibrary kThroughHost =
     has_gloo() ? CollectiveLibrary::kGloo : CollectiveLibrary::kNone;
 
@@ -49,15 +57,8 @@ TEST(CollectiveLibrary, OfGpusWithoutNcclSaysWhatToInstall) {
   EXPECT_NE(why_through_host("cuda:0").find("pip install nvidia-cuda-crt nvidia-cuda-cccl"),
             std::string::npos);
   if (has_gloo()) return;
-  InProcessHub hub(1);
-  const auto transport = hub.connect(0);
-  try {
-    make_collectives(*transport, "127.0.0.1", "cuda:0", kLimit);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("this program has no NCCL"), std::string::npos)
-        << error.what();
-  }
+  const std::string refusal = refusal_on("cuda:0");
+  EXPECT_NE(refusal.find("this program has no NCCL"), std::string::npos) << refusal;
 }
 
 #ifdef AUTODIST_GIVEN_NCCL
@@ -72,15 +73,8 @@ TEST(CollectiveLibrary, OfGpusIsTheGivenNcclWhereEachRankHasItsOwn) {
   EXPECT_EQ(library_of({"cuda:0", "cuda:2"}), kThroughHost) << "one GPU";
   EXPECT_EQ(library_of({"cuda:0", "cpu"}), kThroughHost);
   EXPECT_EQ(library_of({"cpu", "cpu"}), kThroughHost);
-  InProcessHub hub(1);
-  const auto transport = hub.connect(0);
-  try {
-    make_collectives(*transport, "127.0.0.1", "cuda:0", kLimit);
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "collectives: rank 0 of 1 cannot connect over cuda:0: no GPU is here");
-  }
+  EXPECT_EQ(refusal_on("cuda:0"),
+            "collectives: rank 0 of 1 cannot connect over cuda:0: no GPU is here");
   set_nccl_maker(nullptr, nullptr);
 }
 #endif

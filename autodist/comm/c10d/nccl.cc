@@ -24,15 +24,14 @@ std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& 
                                        Seconds limit) {
   using Nccl = c10d::ProcessGroupNCCL;
   const torch::Device gpu(device);
-  return connect_group<Nccl>(
-      transport, "nccl", device, gpu, limit, [&](const c10::intrusive_ptr<c10d::Store>& store) {
-        const auto options = Nccl::Options::create();
-        options->timeout = milliseconds(limit);
-        auto group = c10::make_intrusive<Nccl>(store, static_cast<int>(transport.self()),
-                                               static_cast<int>(transport.size()), options);
-        sum_once(*group, gpu, transport.size());
-        return group;
-      });
+  const auto make = [&](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size) {
+    const auto options = Nccl::Options::create();
+    options->timeout = to_milliseconds(limit);
+    auto group = c10::make_intrusive<Nccl>(store, rank, size, options);
+    sum_once(*group, gpu, size);
+    return group;
+  };
+  return connect_group<Nccl>(transport, "nccl", device, gpu, limit, make);
 }
 
 }  // namespace autodist::comm

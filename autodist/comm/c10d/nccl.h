@@ -1,6 +1,7 @@
 // Library collectives on GPUs: NCCL through libtorch's c10d. nccl.cc is compiled where NCCL's and
-// CUDA's headers lie beside the libtorch (pip's CUDA builds); given_nccl.cc where they do not, for
-// whoever makes NCCL's backend otherwise (given_nccl.h); no_nccl.cc with libtorch 1.13.
+// CUDA's headers lie beside the libtorch (pip's CUDA builds); with pip's torch 2 without them
+// given_nccl.cc, for whoever makes NCCL's backend otherwise, as Python does (given_nccl.h); with
+// 1.13 and with the system's libtorch no_nccl.cc.
 
 #pragma once
 
@@ -20,8 +21,7 @@ bool has_nccl();
 std::string nccl_gpu(const std::string& device);
 
 // As make_gloo() (gloo.h), for memory of the device; NCCL chooses its network interfaces by itself
-// (NCCL_SOCKET_IFNAME). REQUIRES: nccl_gpu(device) is not empty, and
-// differs from the other ranks'.
+// (NCCL_SOCKET_IFNAME). REQUIRES: nccl_gpu(device) is not empty, and differs from the other ranks'.
 std::unique_ptr<Collectives> make_nccl(Transport& transport, const std::string& device,
                                        Seconds limit);
 

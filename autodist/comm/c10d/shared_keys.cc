@@ -7,36 +7,18 @@
 #include <utility>
 
 #include "autodist/base/error.h"
+#include "autodist/comm/agreement.h"
 #include "autodist/comm/bytes.h"
 #include "autodist/comm/control.h"
 
 namespace autodist::comm {
-namespace {
 
-constexpr Seconds kLookAround{0.2};
-
-Frame frame_of(ControlRole role, const std::string& bytes) {
-  Frame frame;
-  frame.header.kind = FrameKind::kControl;
-  frame.header.step = static_cast<std::uint64_t>(role);
-  frame.payload = Payload::copy_of(bytes);
-  return frame;
-}
-
-}  // namespace
-
-SharedKeys::~SharedKeys() { give_back(); }
-
-void SharedKeys::give_back() {
-  for (auto frame = later_.rbegin(); frame != later_.rend(); ++frame) {
-    transport_.give_back(std::move(*frame));
-  }
-  later_.clear();
-}
+SharedKeys::~SharedKeys() { transport_.give_back(std::move(later_)); }
 
 void SharedKeys::set(const std::string& key, const std::string& value) {
   values_[key] = value;
-  tell_all(frame_of(ControlRole::kKey, ByteWriter().string(key).raw(value).take()));
+  const std::string bytes = ByteWriter().string(key).raw(value).take();
+  tell_all(control_frame(ControlRole::kKey, Payload::copy_of(bytes)));
 }
 
 const std::string& SharedKeys::get(const std::string& key) {
@@ -48,16 +30,16 @@ const std::string& SharedKeys::get(const std::string& key) {
 }
 
 void SharedKeys::finish() {
-  tell_all(frame_of(ControlRole::kLastKey, ""));
+  tell_all(control_frame(ControlRole::kLastKey, {}));
   const Seconds until = clock_.now() + limit_;
   while (finished_.size() + 1 < transport_.size()) {
     if (!take(until)) give_up("the end of the addresses");
   }
   // Ranks that were here sooner have gone on, and a library keeps its store.
-  give_back();
+  transport_.give_back(std::exchange(later_, {}));
 }
 
-void SharedKeys::tell_all(Frame frame) {
+void SharedKeys::tell_all(const Frame& frame) {
   for (RankNumber rank = 0; rank < transport_.size(); ++rank) {
     if (rank != transport_.self()) transport_.send(rank, frame);
   }
@@ -70,7 +52,7 @@ bool SharedKeys::take(Seconds until) {
   std::optional<Frame> frame = transport_.receive(std::min(left, kLookAround));
   if (!frame || is_sign_of_life(frame->header.kind)) return true;
   const FrameHeader& header = frame->header;
-  const auto role = static_cast<ControlRole>(header.step);
+  const ControlRole role = role_of(*frame);
   if (header.kind == FrameKind::kGoodbye && frame->payload.size > 0) {
     fail(ErrorCode::kPeersLost, "collectives: {} left: {}", transport_.describe(header.from),
          frame->payload.to_string());
@@ -103,10 +85,8 @@ void SharedKeys::give_up(const std::string& what) const {
       silent.push_back(transport_.describe(rank) + (heard_.count(rank) ? "" : ", never heard"));
     }
   }
-  fail(ErrorCode::kPeersLost,
-       "collectives: waited {} for {} from {}; --join-timeout (in a program: join_limit) waits "
-       "longer",
-       to_string(limit_), what, fmt::join(silent, "; "));
+  fail(ErrorCode::kPeersLost, "collectives: waited {} for {} from {}; {} waits longer",
+       to_string(limit_), what, fmt::join(silent, "; "), kJoinLimit);
 }
 
 }  // namespace autodist::comm

@@ -37,8 +37,7 @@ class SharedKeys {
   void finish();
 
  private:
-  void tell_all(Frame frame);
-  void give_back();
+  void tell_all(const Frame& frame);
   // Takes what comes next; false after the limit.
   bool take(Seconds until);
   [[noreturn]] void give_up(const std::string& what) const;

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "autodist/comm/control.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 namespace autodist::comm {
 namespace {

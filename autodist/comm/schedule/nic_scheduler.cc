@@ -80,7 +80,6 @@ void NicScheduler::list(Destination& destination) {
 void NicScheduler::add(std::uint32_t to, const Transfer& transfer) {
   Destination& destination = find_or_make(distance(to));
   destination.queue.add(transfer);
-  ++waiting_;
   list(destination);
 }
 
@@ -92,7 +91,6 @@ std::optional<Departure> NicScheduler::next() {
   if (!fits) return std::nullopt;
   const Transfer transfer = *destination.queue.next();
   in_flight_ += size;
-  --waiting_;
   list(destination);
   const Distance at = destination.distance;
   return Departure{at < ranks_ - self_ ? self_ + at : at - (ranks_ - self_), transfer};

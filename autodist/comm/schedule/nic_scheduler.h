@@ -47,7 +47,6 @@ class NicScheduler {
   void acknowledge(std::uint32_t from, Bytes size);
 
   [[nodiscard]] Bytes in_flight() const { return in_flight_; }
-  [[nodiscard]] std::size_t waiting() const { return waiting_; }
 
  private:
   using Distance = std::uint32_t;
@@ -75,7 +74,6 @@ class NicScheduler {
   Bytes window_;
   Bytes budget_;
   Bytes in_flight_{0};
-  std::size_t waiting_ = 0;
   // By distance; nullptr for those that were never sent to.
   std::vector<std::unique_ptr<Destination>> destinations_;
   std::vector<Destination*> ready_;  // a heap of those whose window has room, most urgent first

@@ -20,7 +20,6 @@ std::uint32_t SliceScheduler::new_entry(const Transfer& transfer) {
 void SliceScheduler::add(const Transfer& transfer) {
   AD_CHECK(transfer.size >= Bytes{0}) << transfer.size.value;
   const std::uint32_t index = new_entry(transfer);
-  ++waiting_;
   const bool goes_on = latest_ != kNone && entries_[latest_].transfer.step == transfer.step &&
                        entries_[latest_].transfer.needed == transfer.needed;
   if (goes_on) {
@@ -55,7 +54,6 @@ std::optional<Transfer> SliceScheduler::next() {
   }
   entry.next = unused_;
   unused_ = index;
-  --waiting_;
   in_flight_ += transfer.size;
   return transfer;
 }

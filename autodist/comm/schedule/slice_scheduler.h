@@ -50,7 +50,6 @@ class SliceScheduler {
   void acknowledge(Bytes size);
 
   [[nodiscard]] Bytes in_flight() const { return in_flight_; }
-  [[nodiscard]] std::size_t waiting() const { return waiting_; }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
@@ -79,7 +78,6 @@ class SliceScheduler {
   Bytes window_;
   Bytes in_flight_{0};
   std::uint64_t arrivals_ = 0;
-  std::size_t waiting_ = 0;
   std::vector<Run> runs_;
   std::vector<Entry> entries_;
   std::uint32_t unused_ = kNone;

@@ -9,8 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
-#include <thread>
-#include <zmq.hpp>
 
 #include "autodist/base/background.h"
 #include "autodist/base/check.h"
@@ -45,79 +43,58 @@ std::size_t most_connections() {
                   static_cast<std::size_t>(limit.rlim_cur) / kShareOfDescriptors);
 }
 
-class ConnectionLimit::Impl {
- public:
-  Impl(zmq::context_t& context, void* socket, std::size_t most)
-      : socket_(socket), most_(most), events_(context, zmq::socket_type::pair) {
-    const int queue = static_cast<int>(std::min<std::size_t>(most, 100));  // libzmq's, at most
-    AD_CHECK(zmq_setsockopt(socket, ZMQ_BACKLOG, &queue, sizeof queue) == 0);
-    const std::string monitor =
-        "inproc://autodist.listener." + std::to_string(reinterpret_cast<std::uintptr_t>(socket));
-    AD_CHECK(zmq_socket_monitor(socket, monitor.c_str(), kListenerEvents) == 0)
-        << zmq_strerror(zmq_errno());
-    events_.set(zmq::sockopt::linger, 0);
-    events_.set(zmq::sockopt::rcvhwm, 0);  // else strangers could hold up libzmq's own thread
-    events_.connect(monitor);
-    const BackgroundThreads from_here;
-    thread_ = std::thread([this] { watch(); });
-  }
-  ~Impl() {
-    zmq_socket_monitor(socket_, nullptr, 0);
-    thread_.join();
-  }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
- private:
-  void watch() {
-    struct Event {
-      std::uint16_t number = 0;
-      std::uint32_t value = 0;  // most often a descriptor
-    };
-    while (true) {
-      zmq::message_t head;
-      try {
-        if (!events_.recv(head)) continue;
-        zmq::message_t address;
-        if (head.more()) (void)events_.recv(address);
-      } catch (const zmq::error_t& error) {
-        if (error.num() == EINTR) continue;
-        return;  // the context ends
-      }
-      Event event;
-      if (head.size() < sizeof event.number + sizeof event.value) continue;
-      std::memcpy(&event.number, head.data(), sizeof event.number);
-      std::memcpy(&event.value, head.data<char>() + sizeof event.number, sizeof event.value);
-      if (event.number == ZMQ_EVENT_MONITOR_STOPPED) return;
-      if (event.number == ZMQ_EVENT_LISTENING) listener_ = static_cast<int>(event.value);
-      if (event.number == ZMQ_EVENT_ACCEPTED) ++open_;
-      if (event.number == ZMQ_EVENT_DISCONNECTED && open_ > 0) --open_;
-      decide();
-    }
-  }
-
-  void decide() {
-    if (!closed_ && open_ >= most_) {
-      drop_newcomers(listener_);
-      closed_ = true;
-    } else if (closed_ && open_ < most_ - most_ / 4) {
-      take_newcomers(listener_);
-      closed_ = false;
-    }
-  }
-
-  void* socket_;
-  std::size_t most_;
-  zmq::socket_t events_;
-  // Of the thread.
-  int listener_ = -1;
-  std::size_t open_ = 0;
-  bool closed_ = false;
-  std::thread thread_;
-};
-
 ConnectionLimit::ConnectionLimit(zmq::context_t& context, void* socket, std::size_t most)
-    : impl_(std::make_unique<Impl>(context, socket, most)) {}
-ConnectionLimit::~ConnectionLimit() = default;
+    : socket_(socket), most_(most), events_(context, zmq::socket_type::pair) {
+  const int queue = static_cast<int>(std::min<std::size_t>(most, 100));  // libzmq's, at most
+  AD_CHECK(zmq_setsockopt(socket, ZMQ_BACKLOG, &queue, sizeof queue) == 0);
+  const std::string monitor =
+      "inproc://autodist.listener." + std::to_string(reinterpret_cast<std::uintptr_t>(socket));
+  AD_CHECK(zmq_socket_monitor(socket, monitor.c_str(), kListenerEvents) == 0)
+      << zmq_strerror(zmq_errno());
+  events_.set(zmq::sockopt::linger, 0);
+  events_.set(zmq::sockopt::rcvhwm, 0);  // else strangers could hold up libzmq's own thread
+  events_.connect(monitor);
+  const BackgroundThreads from_here;
+  thread_ = std::thread([this] { watch(); });
+}
+
+ConnectionLimit::~ConnectionLimit() {
+  zmq_socket_monitor(socket_, nullptr, 0);
+  thread_.join();
+}
+
+void ConnectionLimit::watch() {
+  while (true) {
+    zmq::message_t head;
+    try {
+      if (!events_.recv(head)) continue;
+      zmq::message_t address;
+      if (head.more()) (void)events_.recv(address);
+    } catch (const zmq::error_t& error) {
+      if (error.num() == EINTR) continue;
+      return;  // the context ends
+    }
+    std::uint16_t event = 0;
+    std::uint32_t value = 0;  // most often a descriptor
+    if (head.size() < sizeof event + sizeof value) continue;
+    std::memcpy(&event, head.data(), sizeof event);
+    std::memcpy(&value, head.data<char>() + sizeof event, sizeof value);
+    if (event == ZMQ_EVENT_MONITOR_STOPPED) return;
+    if (event == ZMQ_EVENT_LISTENING) listener_ = static_cast<int>(value);
+    if (event == ZMQ_EVENT_ACCEPTED) ++open_;
+    if (event == ZMQ_EVENT_DISCONNECTED && open_ > 0) --open_;
+    decide();
+  }
+}
+
+void ConnectionLimit::decide() {
+  if (!closed_ && open_ >= most_) {
+    drop_newcomers(listener_);
+    closed_ = true;
+  } else if (closed_ && open_ < most_ - most_ / 4) {
+    take_newcomers(listener_);
+    closed_ = false;
+  }
+}
 
 }  // namespace autodist::comm

@@ -8,11 +8,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-
-namespace zmq {
-class context_t;
-}
+#include <thread>
+#include <zmq.hpp>
 
 namespace autodist::comm {
 
@@ -31,8 +28,17 @@ class ConnectionLimit {
   ConnectionLimit& operator=(const ConnectionLimit&) = delete;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void watch();
+  void decide();
+
+  void* socket_;
+  std::size_t most_;
+  zmq::socket_t events_;
+  // Of the thread.
+  int listener_ = -1;
+  std::size_t open_ = 0;
+  bool closed_ = false;
+  std::thread thread_;
 };
 
 }  // namespace autodist::comm

@@ -3,10 +3,7 @@
 #include <zmq.h>
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
 #include <vector>
-#include <zmq.hpp>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -119,27 +116,7 @@ void secure(void* socket, CurveSide side, const CurveKeys& keys) {
   set(socket, ZMQ_CURVE_SECRETKEY, keys.client_secret.data(), kSize);
 }
 
-class ClientGate::Impl {
- public:
-  Impl(zmq::context_t& context, const CurveKeys& keys);
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  [[nodiscard]] std::uint64_t refused() const { return refused_; }
-
- private:
-  void answer_all();
-  bool answer_one();
-
-  std::array<unsigned char, 32> admitted_{};
-  zmq::socket_t requests_;
-  zmq::socket_t stop_here_, stop_there_;
-  std::atomic<std::uint64_t> refused_{0};
-  std::thread thread_;
-};
-
-ClientGate::Impl::Impl(zmq::context_t& context, const CurveKeys& keys)
+ClientGate::ClientGate(zmq::context_t& context, const CurveKeys& keys)
     : requests_(context, zmq::socket_type::rep),
       stop_here_(context, zmq::socket_type::pair),
       stop_there_(context, zmq::socket_type::pair) {
@@ -153,12 +130,12 @@ ClientGate::Impl::Impl(zmq::context_t& context, const CurveKeys& keys)
   thread_ = std::thread([this] { answer_all(); });
 }
 
-ClientGate::Impl::~Impl() {
+ClientGate::~ClientGate() {
   stop_here_.send(zmq::message_t(), zmq::send_flags::none);
   thread_.join();
 }
 
-void ClientGate::Impl::answer_all() {
+void ClientGate::answer_all() {
   while (true) {
     std::array<zmq::pollitem_t, 2> items{
         {{requests_.handle(), 0, ZMQ_POLLIN, 0}, {stop_there_.handle(), 0, ZMQ_POLLIN, 0}}};
@@ -168,7 +145,7 @@ void ClientGate::Impl::answer_all() {
   }
 }
 
-bool ClientGate::Impl::answer_one() {
+bool ClientGate::answer_one() {
   std::vector<zmq::message_t> request;
   do {
     request.emplace_back();
@@ -187,10 +164,5 @@ bool ClientGate::Impl::answer_one() {
   }
   return admitted;
 }
-
-ClientGate::ClientGate(zmq::context_t& context, const CurveKeys& keys)
-    : impl_(std::make_unique<Impl>(context, keys)) {}
-ClientGate::~ClientGate() = default;
-std::uint64_t ClientGate::refused() const { return impl_->refused(); }
 
 }  // namespace autodist::comm

@@ -9,13 +9,11 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
-
-namespace zmq {
-class context_t;
-}
+#include <thread>
+#include <zmq.hpp>
 
 namespace autodist::comm {
 
@@ -49,11 +47,17 @@ class ClientGate {
   ClientGate& operator=(const ClientGate&) = delete;
 
   // Clients with another key. (Whoever does not know the server's key does not come so far.)
-  [[nodiscard]] std::uint64_t refused() const;
+  [[nodiscard]] std::uint64_t refused() const { return refused_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void answer_all();
+  bool answer_one();
+
+  std::array<unsigned char, 32> admitted_{};
+  zmq::socket_t requests_;
+  zmq::socket_t stop_here_, stop_there_;
+  std::atomic<std::uint64_t> refused_{0};
+  std::thread thread_;
 };
 
 }  // namespace autodist::comm

@@ -59,30 +59,25 @@ MappedFile::MappedFile(int descriptor, std::size_t size) : size_(size) {
 MappedFile::~MappedFile() { ::munmap(data_, size_); }
 
 std::unique_ptr<SharedBlocks> SharedBlocks::make(std::size_t capacity) {
-  const int descriptor = ::memfd_create("autodist", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (descriptor < 0) return nullptr;
-  if (::ftruncate(descriptor, static_cast<off_t>(capacity)) != 0 ||
-      ::fcntl(descriptor, F_ADD_SEALS, kSeals) != 0) {
-    ::close(descriptor);
+  Descriptor made(::memfd_create("autodist", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (made.get() < 0 || ::ftruncate(made.get(), static_cast<off_t>(capacity)) != 0 ||
+      ::fcntl(made.get(), F_ADD_SEALS, kSeals) != 0) {
     return nullptr;
   }
   try {
-    return std::unique_ptr<SharedBlocks>(new SharedBlocks(descriptor, capacity));
+    return std::unique_ptr<SharedBlocks>(new SharedBlocks(std::move(made), capacity));
   } catch (const std::system_error&) {
-    ::close(descriptor);
     return nullptr;
   }
 }
 
-SharedBlocks::SharedBlocks(int descriptor, std::size_t capacity)
-    : descriptor_(descriptor),
-      file_(descriptor, capacity),
-      name_{descriptor, random_token()},
+SharedBlocks::SharedBlocks(Descriptor descriptor, std::size_t capacity)
+    : descriptor_(std::move(descriptor)),
+      file_(descriptor_.get(), capacity),
+      name_{descriptor_.get(), random_token()},
       untouched_(kHead) {
   std::memcpy(file_.data(), &name_.token, sizeof name_.token);
 }
-
-SharedBlocks::~SharedBlocks() { ::close(descriptor_); }
 
 std::optional<SharedReference> SharedBlocks::put(const Payload& payload) {
   const std::optional<Block> block = find(kHead + rounded(payload.size));
@@ -126,22 +121,21 @@ void SharedBlocks::reclaim() {
 std::shared_ptr<SharedReader> SharedReader::open(std::int64_t pid, const SharedMemoryName& name) {
   if (name.descriptor < 0) return nullptr;
   const std::string path = fmt::format("/proc/{}/fd/{}", pid, name.descriptor);
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (descriptor < 0) return nullptr;
-  std::shared_ptr<SharedReader> reader;
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   struct stat status {};
   // Only memory files have seals, so nothing else is ever mapped.
-  const bool sealed = ::fcntl(descriptor, F_GET_SEALS) == kSeals;
-  if (sealed && ::fstat(descriptor, &status) == 0 && status.st_size > std::int64_t{kHead}) {
-    try {
-      reader.reset(new SharedReader(descriptor, static_cast<std::size_t>(status.st_size)));
-    } catch (const std::system_error&) {
-      reader = nullptr;
-    }
+  const bool sealed = ::fcntl(file.get(), F_GET_SEALS) == kSeals;
+  if (!sealed || ::fstat(file.get(), &status) != 0 || status.st_size <= std::int64_t{kHead}) {
+    return nullptr;
   }
-  ::close(descriptor);
+  std::shared_ptr<SharedReader> reader;
+  try {
+    reader.reset(new SharedReader(file.get(), static_cast<std::size_t>(status.st_size)));
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
   std::uint64_t token = 0;
-  if (reader) std::memcpy(&token, reader->file_.data(), sizeof token);
+  std::memcpy(&token, reader->file_.data(), sizeof token);
   return token == name.token ? reader : nullptr;
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/file.h"
 #include "autodist/comm/transport.h"
 
 namespace autodist::comm {
@@ -24,9 +25,7 @@ struct SharedMemoryName {
   std::int32_t descriptor = -1;  // in the process that made it
   std::uint64_t token = 0;  // stands at its head: a process id may mean another process elsewhere
 
-  friend bool operator==(const SharedMemoryName& a, const SharedMemoryName& b) {
-    return a.descriptor == b.descriptor && a.token == b.token;
-  }
+  friend bool operator==(const SharedMemoryName&, const SharedMemoryName&) = default;
 };
 
 // Where a payload lies in its sender's memory; 16 bytes on the wire.
@@ -60,9 +59,6 @@ class SharedBlocks {
   // Room for `capacity` bytes, which are taken from the machine as they are used. Nothing where the
   // system has no memory files.
   static std::unique_ptr<SharedBlocks> make(std::size_t capacity);
-  ~SharedBlocks();
-  SharedBlocks(const SharedBlocks&) = delete;
-  SharedBlocks& operator=(const SharedBlocks&) = delete;
 
   [[nodiscard]] SharedMemoryName name() const { return name_; }
 
@@ -75,11 +71,11 @@ class SharedBlocks {
     std::size_t size = 0;  // with its head
   };
 
-  SharedBlocks(int descriptor, std::size_t capacity);
+  SharedBlocks(Descriptor descriptor, std::size_t capacity);
   std::optional<Block> find(std::size_t size);
   void reclaim();
 
-  int descriptor_;
+  Descriptor descriptor_;
   MappedFile file_;
   SharedMemoryName name_;
   std::size_t untouched_;  // where the part begins that was never in a block

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <deque>
 #include <optional>
@@ -16,7 +15,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/comm/wire.h"
-#include "autodist/comm/zmq/connection_limit.h"
+#include "autodist/comm/zmq/listening_socket.h"
 #include "autodist/comm/zmq/socket.h"
 
 namespace autodist::comm {
@@ -28,10 +27,6 @@ constexpr std::size_t kSmallestShared = 16 << 10;
 // In a row, 15 to 30 ms apart (socket.cc), after a connection has ended.
 constexpr int kRefusedAttempts = 4;
 constexpr Seconds kLookAtConnections{0.05};
-
-std::chrono::milliseconds milliseconds(Seconds seconds) {
-  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds.value * 1e3)));
-}
 
 // A message over the payload's own bytes; libzmq lets go of `keep` when it is done with them.
 zmq::message_t message_of(const Payload& payload) {
@@ -64,25 +59,19 @@ zmq::context_t context_in_background() {
 
 }  // namespace
 
-class ZmqListener::Impl {
+class ZmqListener::Impl : public ListeningSocket {
  public:
-  Impl(const std::string& address, std::uint16_t port, const std::optional<CurveKeys>& job_keys)
-      : keys(job_keys), socket(context, zmq::socket_type::pull) {
-    configure(socket.handle(), SocketUse::kReceiveFrames);
-    if (keys) {
-      gate.emplace(context, *keys);
-      secure(socket.handle(), CurveSide::kServer, *keys);
-    }
-    limit.emplace(context, socket.handle(), most_connections());
-    this->port = bind(socket.handle(), address, port);
-  }
+  Impl(const std::string& address, std::uint16_t wanted_port, const std::optional<CurveKeys>& keys)
+      : ListeningSocket(context_in_background(), zmq::socket_type::pull, SocketUse::kReceiveFrames,
+                        address, wanted_port, keys),
+        job_keys(keys) {}
 
   // One system call where a message is there, two where it has to be waited for (zmq_poll takes
   // twice as many). False after `timeout`, or when a signal ends it early.
   bool receive(zmq::message_t& message, Seconds timeout) {
-    const int limit = std::max(0, static_cast<int>(milliseconds(timeout).count()));
-    if (limit != limit_) socket.set(zmq::sockopt::rcvtimeo, limit);
-    limit_ = limit;
+    const int most = std::max(0, static_cast<int>(to_milliseconds(timeout).count()));
+    if (most != timeout_) socket.set(zmq::sockopt::rcvtimeo, most);
+    timeout_ = most;
     try {
       return socket.recv(message).has_value();
     } catch (const zmq::error_t& error) {
@@ -91,15 +80,10 @@ class ZmqListener::Impl {
     }
   }
 
-  zmq::context_t context = context_in_background();
-  std::optional<CurveKeys> keys;
-  std::optional<ClientGate> gate;  // as long as the socket
-  zmq::socket_t socket;
-  std::optional<ConnectionLimit> limit;
-  std::uint16_t port = 0;
+  const std::optional<CurveKeys> job_keys;
 
  private:
-  int limit_ = -1;  // milliseconds
+  int timeout_ = -1;  // milliseconds
 };
 
 ZmqListener::ZmqListener(const std::string& address, std::uint16_t port,
@@ -158,7 +142,7 @@ class ZmqTransport::Peer {
 
   void close(Seconds linger) {
     zmq_socket_monitor(socket_.handle(), nullptr, 0);
-    socket_.set(zmq::sockopt::linger, static_cast<int>(milliseconds(linger).count()));
+    socket_.set(zmq::sockopt::linger, static_cast<int>(to_milliseconds(linger).count()));
     socket_.close();
   }
 
@@ -202,7 +186,7 @@ ZmqTransport::ZmqTransport(ZmqListener listener, RankNumber self, std::vector<Me
   AD_CHECK(self < members_.size()) << self << " of " << members_.size();
   for (RankNumber rank = 0; rank < members_.size(); ++rank) {
     peers_.push_back(rank == self ? nullptr
-                                  : std::make_unique<Peer>(listener_->context, listener_->keys,
+                                  : std::make_unique<Peer>(listener_->context, listener_->job_keys,
                                                            rank, members_[rank]));
     // One machine: the same address (two names of a machine, or two network namespaces, count as
     // two). Who can open a peer's memory is seen by that peer as well, so both know.
@@ -243,13 +227,11 @@ void ZmqTransport::send(RankNumber to, Frame frame) {
   peers_[to]->send(std::move(frame), place);
 }
 
-std::optional<Frame> ZmqTransport::shared_frame(const FrameHeader& header,
-                                                const Payload& reference) {
-  const auto& reader = readers_[header.from];
+std::optional<Payload> ZmqTransport::shared_payload(RankNumber from,
+                                                    const Payload& reference) const {
+  const auto& reader = readers_[from];
   if (!reader || reference.size != kReferenceSize) return std::nullopt;
-  auto payload = SharedReader::at(reader, decode_reference(reference.data));
-  if (!payload) return std::nullopt;
-  return Frame{header, std::move(*payload)};
+  return SharedReader::at(reader, decode_reference(reference.data));
 }
 
 std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
@@ -283,15 +265,15 @@ std::optional<Frame> ZmqTransport::receive_next(Seconds timeout) {
       continue;
     }
     Payload payload = body.empty() ? Payload{} : payload_of(std::move(body));
-    std::string rider = rider_of(head.data(), head.size());
-    if (place_of(head.data()) == PayloadPlace::kHere) {
-      return Frame{header, std::move(payload), std::move(rider)};
+    if (place_of(head.data()) == PayloadPlace::kShared) {
+      auto shared = shared_payload(header.from, payload);
+      if (!shared) {
+        refuse(fmt::format("a payload of rank {} is not in memory that it shares", header.from));
+        continue;
+      }
+      payload = std::move(*shared);
     }
-    if (auto frame = shared_frame(header, payload)) {
-      frame->rider = std::move(rider);
-      return frame;
-    }
-    refuse(fmt::format("a payload of rank {} is not in memory that it shares", header.from));
+    return Frame{header, std::move(payload), rider_of(head.data(), head.size())};
   }
 }
 

@@ -37,10 +37,7 @@ struct Member {
   std::int64_t pid = 0;
   SharedMemoryName memory = {};  // what the rank sends lies there, for those on its machine
 
-  friend bool operator==(const Member& a, const Member& b) {
-    return a.address == b.address && a.port == b.port && a.host == b.host && a.pid == b.pid &&
-           a.memory == b.memory;
-  }
+  friend bool operator==(const Member&, const Member&) = default;
 };
 
 // A rank's bound socket, before it knows its peers. Frames that come meanwhile wait in it.
@@ -95,7 +92,8 @@ class ZmqTransport final : public Transport {
   class Peer;
 
   void refuse(std::string reason);
-  std::optional<Frame> shared_frame(const FrameHeader& header, const Payload& reference);
+  [[nodiscard]] std::optional<Payload> shared_payload(RankNumber from,
+                                                      const Payload& reference) const;
 
   RankNumber self_;
   std::vector<Member> members_;

@@ -14,9 +14,13 @@ constexpr std::size_t kUnderWay = 2;
 constexpr Seconds kShortestPause{20e-6};
 constexpr Seconds kLongestPause{1e-3};
 
-// The rate of a copy that is smaller is mostly its latency.
-constexpr Bytes kTellsRate{256LL << 10};
-constexpr double kPcie = 16e9;  // bytes per second, until a copy tells
+// Half of what a copy takes over PCIe 5.0 x16 (measured on an H100, docs/benchmarks/gpu.md): its
+// end is seen late by at most that much. Over a slower link the thread looks more often.
+Seconds pause_for(Bytes size) {
+  constexpr double kBytesPerS = 52.5e9;
+  const Seconds half{static_cast<double>(size.value) / kBytesPerS / 2};
+  return std::clamp(half, kShortestPause, kLongestPause);
+}
 
 // Of what is copied: of a sparse tensor the numbers of its rows, and the rows.
 Bytes size_to_bring(const torch::Tensor& tensor) {
@@ -34,8 +38,7 @@ HostCopies::HostCopies(torch::Device device, Staging& staging,
     : device_(device),
       staging_(staging),
       on_error_(std::move(on_error)),
-      queue_(Queue::for_copies(device)),
-      bytes_per_s_(kPcie) {
+      queue_(Queue::for_copies(device)) {
   if (!device.is_cpu()) thread_ = std::thread([this] { work(); });
 }
 
@@ -96,7 +99,6 @@ void HostCopies::begin_copies() {
     Copy next;
     if (!complete_.empty()) {
       next = std::move(complete_.extract(complete_.begin()).value());
-      if (under_way_.empty()) next.begun = clock_.now();
     } else if (under_way_.empty() && !handed_in_.empty()) {
       next = std::move(handed_in_.front());
       handed_in_.pop_front();
@@ -112,22 +114,6 @@ void HostCopies::begin_copies() {
     next.copied = queue_.record();
     under_way_.push_back(std::move(next));
   }
-}
-
-// Half of what the copy takes at the rate of the others: where that holds, its end is seen late by
-// at most that much.
-Seconds HostCopies::pause_for(const Copy& copy) const {
-  const Seconds half{static_cast<double>(copy.bytes.value) / bytes_per_s_ / 2};
-  return std::clamp(half, kShortestPause, kLongestPause);
-}
-
-void HostCopies::note_rate(const Copy& copy) {
-  if (!copy.begun || copy.bytes < kTellsRate) return;
-  // It ended between the last look that found it under way and this one.
-  const Seconds now = clock_.now();
-  const Seconds before = copy.seen_under_way.value_or(now);
-  const double took = std::max(((before + now) * 0.5 - *copy.begun).value, 1e-6);
-  bytes_per_s_ += (static_cast<double>(copy.bytes.value) / took - bytes_per_s_) / 4;
 }
 
 void HostCopies::work() {
@@ -150,13 +136,11 @@ void HostCopies::copy_until_stopped() {
       continue;
     }
     if (!under_way_.front().copied.reached(WaitSite::kBrought)) {
-      under_way_.front().seen_under_way = clock_.now();
-      changed_.wait_for(mutex_, pause_for(under_way_.front()));
+      changed_.wait_for(mutex_, pause_for(under_way_.front().bytes));
       continue;
     }
     Copy copy = std::move(under_way_.front());
     under_way_.pop_front();
-    note_rate(copy);
     delivers_ = copy.needed;
     lock.unlock();
     copy.tensors.clear();

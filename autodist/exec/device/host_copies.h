@@ -16,7 +16,6 @@
 #include <thread>
 #include <vector>
 
-#include "autodist/base/clock.h"
 #include "autodist/base/mutex.h"
 #include "autodist/base/units.h"
 #include "autodist/exec/device/queue.h"
@@ -60,9 +59,6 @@ class HostCopies {
     Tensors on_host{};
     Mark copied{};
     Bytes bytes{};
-    // When it was handed in; nothing where other work stood before it in the queue.
-    std::optional<Seconds> begun{};
-    std::optional<Seconds> seen_under_way{};  // when it last was
   };
   struct MoreUrgent {
     bool operator()(const Copy& a, const Copy& b) const {
@@ -75,14 +71,11 @@ class HostCopies {
   void copy_until_stopped();
   void begin_copies() AD_REQUIRES(mutex_);
   [[nodiscard]] torch::Tensor copy_of(const torch::Tensor& tensor) const;
-  [[nodiscard]] Seconds pause_for(const Copy& copy) const AD_REQUIRES(mutex_);
-  void note_rate(const Copy& copy) AD_REQUIRES(mutex_);
 
   const torch::Device device_;
   Staging& staging_;
   const std::function<void(const std::exception_ptr&)> on_error_;
   const Queue queue_;
-  const SteadyClock clock_;
   Mutex mutex_;
   ConditionVariable changed_;
   std::uint64_t calls_ AD_GUARDED_BY(mutex_) = 0;
@@ -90,7 +83,6 @@ class HostCopies {
   std::multiset<Copy, MoreUrgent> complete_ AD_GUARDED_BY(mutex_);
   std::deque<Copy> under_way_ AD_GUARDED_BY(mutex_);       // in the order of the copying queue
   std::optional<Seconds> delivers_ AD_GUARDED_BY(mutex_);  // a `then` runs, of this urgency
-  double bytes_per_s_ AD_GUARDED_BY(mutex_);               // of the copies so far
   bool stopping_ AD_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // none for a CPU
 };

@@ -14,15 +14,10 @@ std::map<torch::DeviceType, MakeRecorder>& given_recorders() {
 
 std::unique_ptr<Recorder> make_recorder(torch::Device device, const at::Generator& generator) {
   const auto given = given_recorders().find(device.type());
-  return given == given_recorders().end() ? nullptr : given->second(device, generator);
+  const bool records = given != given_recorders().end() && given->second != nullptr;
+  return records ? given->second(device, generator) : nullptr;
 }
 
-void set_recorder(torch::DeviceType kind, MakeRecorder make) {
-  if (make == nullptr) {
-    given_recorders().erase(kind);
-  } else {
-    given_recorders()[kind] = make;
-  }
-}
+void set_recorder(torch::DeviceType kind, MakeRecorder make) { given_recorders()[kind] = make; }
 
 }  // namespace autodist::exec

@@ -29,17 +29,14 @@ std::size_t rounded_up(std::size_t bytes) {
 c10::Allocator* allocator_of(torch::DeviceType kind) {
   if (kind == torch::kCPU) return nullptr;
   const auto given = given_allocators().find(kind);
-  return given != given_allocators().end() ? given->second : pinned_allocator(kind);
+  const bool is_given = given != given_allocators().end() && given->second != nullptr;
+  return is_given ? given->second : pinned_allocator(kind);
 }
 
 }  // namespace
 
 void set_pinned_allocator(torch::DeviceType kind, c10::Allocator* allocator) {
-  if (allocator == nullptr) {
-    given_allocators().erase(kind);
-  } else {
-    given_allocators()[kind] = allocator;
-  }
+  given_allocators()[kind] = allocator;
 }
 
 class Staging::Pool {

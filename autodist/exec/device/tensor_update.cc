@@ -61,6 +61,7 @@ struct Elements {
   friend Elements operator/(const Elements& a, double b) { return {at::_foreach_div(a.values, b)}; }
   friend Elements sqrt(const Elements& a) { return {at::_foreach_sqrt(a.values)}; }
   friend Elements abs(const Elements& a) { return {at::_foreach_abs(a.values)}; }
+  friend Elements reciprocal(const Elements& a) { return {at::_foreach_reciprocal(a.values)}; }
 
   // Of an operand that an expression has made on its way: its memory takes the result.
   friend Elements operator+(Elements&& a, const Elements& b) {
@@ -146,13 +147,12 @@ struct TensorRun : UpdateScalars {
 
 bool updates_tensors(const ir::UpdateRule& rule) { return has_formula(rule.rule); }
 
-void apply_to_tensors(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                      const std::vector<torch::Tensor>& parameters,
+void apply_to_tensors(const UpdateStep& update, const std::vector<torch::Tensor>& parameters,
                       const std::vector<torch::Tensor>& gradients,
                       const std::vector<std::vector<torch::Tensor>>& states) {
-  AD_CHECK(updates_tensors(rule)) << ir::name_of(rule.rule);
+  AD_CHECK(updates_tensors(update.rule)) << ir::name_of(update.rule.rule);
   const torch::NoGradGuard no_gradients;
-  const UpdateScalars scalars{rule, option_of(rule, "lr") * lr_factor, step};
+  const UpdateScalars scalars = scalars_of(update);
   if (parameters.front().scalar_type() == torch::kDouble) {
     apply_formula(TensorRun<double>{scalars, parameters, gradients, states});
   } else {

@@ -8,7 +8,6 @@
 
 #include <torch/types.h>
 
-#include <cstdint>
 #include <vector>
 
 #include "autodist/exec/optimizer_kernels.h"
@@ -22,9 +21,8 @@ bool updates_tensors(const ir::UpdateRule& rule);
 // one type. Gradients have the parameters' shapes and device; `states` are by name, then by
 // variable. The ops go to the current queue, and what they need for themselves is allocated on it:
 // some five times the parameters.
-// REQUIRES: updates_tensors(rule).
-void apply_to_tensors(const ir::UpdateRule& rule, double lr_factor, std::int64_t step,
-                      const std::vector<torch::Tensor>& parameters,
+// REQUIRES: updates_tensors(update.rule).
+void apply_to_tensors(const UpdateStep& update, const std::vector<torch::Tensor>& parameters,
                       const std::vector<torch::Tensor>& gradients,
                       const std::vector<std::vector<torch::Tensor>>& states);
 

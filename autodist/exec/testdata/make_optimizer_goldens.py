@@ -1,8 +1,8 @@
-"""Writes optimizer_goldens.txt beside itself: five float64 updates by torch.optim (1.13).
+"""Writes optimizer_goldens.txt beside itself: float64 updates by torch.optim (1.13).
 
 For the optimizers that libtorch's C++ interface lacks. Run it with a Python that has torch:
     python3 make_optimizer_goldens.py
-A line is the optimizer's text, a tab, and the parameters after each of the five updates.
+A line is the optimizer's text, a tab, and the parameters after each update.
 """
 
 import pathlib
@@ -25,6 +25,9 @@ CASES = [
      dict(lr=0.1, initial_accumulator_value=0.5, lr_decay=0.01)),
     ("sgd:lr=0.1,momentum=0.9,dampening=0.5,weight_decay=0.1", torch.optim.SGD,
      dict(lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.1)),
+    ("radam:lr=0.01", torch.optim.RAdam, dict(lr=0.01)),
+    ("radam:lr=0.1,beta1=0.8,beta2=0.99,weight_decay=0.1", torch.optim.RAdam,
+     dict(lr=0.1, betas=(0.8, 0.99), weight_decay=0.1)),
 ]
 
 
@@ -41,7 +44,7 @@ def main():
         optimizer = kind([parameter], **{"lr": 1.0, **options} if kind is torch.optim.SGD
                          else options)
         values = []
-        for step in range(5):
+        for step in range(8 if kind is torch.optim.RAdam else 5):  # rectified from the sixth on
             parameter.grad = gradient(step)
             optimizer.step()
             values += [repr(value) for value in parameter.tolist()]

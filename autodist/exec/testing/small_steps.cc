@@ -239,6 +239,22 @@ std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Gra
   return program;
 }
 
+std::function<std::uint32_t(std::uint32_t)> spread_over(std::uint32_t ranks) {
+  return [ranks](std::uint32_t slice) { return slice % ranks; };
+}
+
+std::shared_ptr<const program::Program> owned_in_turns(ir::Rule rule,
+                                                       const program::Slices& exchange,
+                                                       std::uint32_t ranks) {
+  Plan plan;
+  plan.ranks = ranks;
+  plan.owner = spread_over(ranks);
+  auto program =
+      std::make_shared<program::Program>(*program_of(two_layers(ir::default_rule(rule)), plan));
+  for (program::Slice& slice : program->slices) slice.exchange = exchange;
+  return program;
+}
+
 JobEngines::JobEngines(std::shared_ptr<const program::Program> program, RunnerOptions options,
                        comm::Collectives* collectives, const RankState& start)
     : program_(std::move(program)),

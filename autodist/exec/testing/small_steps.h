@@ -13,9 +13,10 @@
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/comm/collectives.h"
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 #include "autodist/exec/engine.h"
 #include "autodist/exec/runner.h"
+#include "autodist/ir/optimizer.h"
 #include "autodist/program/program.h"
 
 namespace autodist::exec::testing {
@@ -25,6 +26,10 @@ namespace autodist::exec::testing {
 // `unused` adds a variable that no op reads.
 std::shared_ptr<ir::Graph> two_layers(const ir::UpdateRule& rule, bool unused = false);
 
+// Of its variables, in slices as Plan makes them by default:
+inline constexpr ir::VariableId kWide(0);  // w1: 30 elements, in slices of seven
+inline constexpr ir::VariableId kBias(3);  // b2: three elements, one slice
+
 // The step of two_layers(), by libtorch's own ops.
 torch::Tensor two_layers_loss(const std::vector<torch::Tensor>& variables, const Batch& batch);
 
@@ -33,6 +38,9 @@ std::vector<torch::Tensor> initial_values(const ir::Graph& graph, std::uint64_t 
 Batch random_batch(std::int64_t samples, std::uint64_t seed);
 // The rows of one replica.
 Batch rows_of(const Batch& batch, std::uint32_t index, std::uint32_t count);
+
+// So many ranks own slices in turns.
+std::function<std::uint32_t(std::uint32_t slice)> spread_over(std::uint32_t ranks);
 
 struct Plan {
   std::uint32_t ranks = 1;
@@ -49,6 +57,12 @@ struct Plan {
 // Gates, contributions and releases where the graph says they belong.
 std::shared_ptr<const program::Program> program_of(const std::shared_ptr<ir::Graph>& graph,
                                                    const Plan& plan);
+
+// two_layers() with a rule as it is by default, whose ranks own slices in turns and exchange all of
+// them alike; one rank trains alone.
+std::shared_ptr<const program::Program> owned_in_turns(ir::Rule rule,
+                                                       const program::Slices& exchange,
+                                                       std::uint32_t ranks = 2);
 
 // The engines of all ranks of a small job, in this process and without compute threads: the test
 // calls what these would call. Every rank has its own tensors, which begin with the same values.

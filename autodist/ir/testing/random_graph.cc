@@ -1,6 +1,8 @@
 #include "autodist/ir/testing/random_graph.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "autodist/ir/graph_builder.h"
 
@@ -103,26 +105,33 @@ class RandomWriter {
     if (kind == 0 && !writable_.empty()) {
       std::vector<Argument> given = arguments();
       given.front() = pick(writable_);
-      remember(step_.in_place("aten::add_", given, effects()));
+      const bool was_made = is_made(std::get<ValueId>(given.front()));
+      remember(step_.in_place("aten::add_", given, effects()), was_made);
     } else if (kind == 1) {
-      remember(step_.view("aten::view", pick(made_.empty() ? readable_ : made_), type()));
+      TensorType viewed = type();
+      const ValueId base = pick(made_.empty() ? readable_ : made_);
+      remember(step_.view("aten::view", base, std::move(viewed)), is_made(base));
     } else if (kind == 2 && !writable_.empty()) {
       std::vector<Argument> given{pick(readable_), pick(writable_)};
       Effects writing = effects();
       writing.writes = {1};
-      remember(step_.op("aten::native_batch_norm", given, type(), writing));
+      remember(step_.op("aten::native_batch_norm", given, type(), writing), true);
     } else {
       for (ValueId value : step_.op("aten::op" + std::to_string(kind), arguments(),
                                     std::vector<TensorType>(1 + below(2), type()), effects())) {
-        remember(value);
+        remember(value, true);
         writable_.push_back(value);
       }
     }
   }
 
-  void remember(ValueId value) {
+  [[nodiscard]] bool is_made(ValueId value) const {
+    return std::find(made_.begin(), made_.end(), value) != made_.end();
+  }
+  // `by_op`: an op of the step made its storage.
+  void remember(ValueId value, bool by_op) {
     readable_.push_back(value);
-    if (step_.is_intermediate(value)) made_.push_back(value);
+    if (by_op) made_.push_back(value);
   }
 
   std::mt19937& random_;

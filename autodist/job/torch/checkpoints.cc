@@ -69,7 +69,7 @@ void Checkpoints::save(const std::string& directory, SaveUntil until) {
 bool Checkpoints::comes_to_save(const std::string& directory) {
   exec::Calls& calls = steps_.runner().calls();
   const std::uint64_t step = steps_.runner().steps_done();
-  if (!is_chief()) {
+  if (!job_.is_chief()) {
     calls.come_to_save(step);
     return true;
   }
@@ -105,7 +105,7 @@ void Checkpoints::save_what_is_due() {
   const std::string failure = save_into(directories, /*with_the_others=*/true);
   if (failure.empty()) return;
   late_ = directories;
-  if (!is_chief()) return;
+  if (!job_.is_chief()) return;
   job_.say(fmt::format("no checkpoint of step {}: {}; the job goes on, and tries again at its end",
                        steps_.done(), without_dot(failure)));
 }
@@ -118,7 +118,7 @@ std::string Checkpoints::save_into(const std::vector<std::string>& directories,
   gather(with_the_others);
   const bool beside = until == SaveUntil::kCopied;
   SaveFailure own;
-  if (is_chief()) {
+  if (job_.is_chief()) {
     std::shared_ptr<StateCopy> copy;
     own = failure_of([&] {  // where there is no thread for it, too
       copy = state_.copy();
@@ -133,7 +133,7 @@ std::string Checkpoints::save_into(const std::vector<std::string>& directories,
   if (!beside) {
     newest_.emplace(directories.front(), steps_.done());
     writing_.reset();
-  } else if (!is_chief()) {
+  } else if (!job_.is_chief()) {
     newest_.reset();  // the chief alone knows when it is written, and which are removed then
   }
   late_.clear();
@@ -165,7 +165,7 @@ void Checkpoints::snapshot() {
   };
   constexpr std::int64_t kNow = -1;
   std::int64_t due = kNow;
-  if (is_chief()) {
+  if (job_.is_chief()) {
     const bool is_saving = writing_ && writing_->failure.wait_for(std::chrono::seconds(0)) !=
                                            std::future_status::ready;
     due = snapshots_->put_off(steps_.done(), is_saving, state_.bytes()).value_or(kNow);
@@ -173,7 +173,7 @@ void Checkpoints::snapshot() {
   due = of_chief(due);
   if (due == kNow) {
     gather(!state_.owners_hold_everything());
-    if (is_chief()) due = write_snapshot(begin);
+    if (job_.is_chief()) due = write_snapshot(begin);
     due = of_chief(due);
     // A save() after the same step finds what the program changes in between.
     state_.forget();
@@ -196,7 +196,7 @@ std::int64_t Checkpoints::write_snapshot(Seconds begin) {
 SaveFailure Checkpoints::write(StateCopy& state, const std::vector<std::string>& directories) {
   return failure_of([&] {
     const exec::Checkpoint& checkpoint = state.whole();
-    exec::RealFileSystem files;
+    RealFileSystem files;
     // Before any is removed: who starts the job again must find the one that it knows of.
     const auto note = [&] {
       if (job_.memory() != nullptr) job_.memory()->note_saved(checkpoint.step);
@@ -239,7 +239,7 @@ std::string Checkpoints::save_due_at_the_end(bool with_the_others) {
   }
   std::sort(directories.begin(), directories.end());
   directories.erase(std::unique(directories.begin(), directories.end()), directories.end());
-  if (directories.empty() || is_saved() || (!with_the_others && !is_chief())) return "";
+  if (directories.empty() || is_saved() || (!with_the_others && !job_.is_chief())) return "";
   return save_into(directories, with_the_others);
 }
 
@@ -288,8 +288,8 @@ std::string Checkpoints::where_to_go_on() const {
 
 void Checkpoints::load(const std::string& directory) {
   load_state(directory, [&] {
-    exec::RealFileSystem files;
-    return load_at_chief(files, directory, steps_.model(), steps_.pointers(), warn());
+    RealFileSystem files;
+    return load_at_chief(files, directory, steps_, warn());
   });
 }
 
@@ -301,33 +301,27 @@ void Checkpoints::resume(const std::string& directory) {
     snapshots_ = std::make_unique<Snapshots>(memory, job_.number(), steps_.model(), job_.clock(),
                                              warn(), [] { return free_memory(); });
   }
-  if (is_chief()) {
-    snapshots_->resumes_from(from);
-    const auto& folder = job_.options().snapshot_folder;
-    if (folder) snapshots_->fall_back_to(*folder);
-  }
+  if (job_.is_chief()) snapshots_->choose_folder(from, job_.options().snapshot_folder);
   load_state(from, [&] { return newest_state(from); });
   snapshots_->follow(job_.chief_says("snapshots", snapshots_->are_taken()));
 }
 
 // Of a snapshot or a checkpoint; nothing where there is neither.
 std::optional<LoadedState> Checkpoints::newest_state(const std::string& from) {
-  exec::RealFileSystem files;
-  const TrainingStep& model = steps_.model();
-  const std::vector<const JobStep*> steps = steps_.pointers();
+  RealFileSystem files;
   const bool has_saved = !from.empty() && exec::has_checkpoint(files, from);
   const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
-  if (auto state = snapshots_->newer_than(saved.value_or(-1), model, steps)) return state;
+  if (auto state = snapshots_->newer_than(saved.value_or(-1), steps_)) return state;
   if (!has_saved && !job_.checkpoint().empty()) {
     fail(ErrorCode::kCheckpoint,
          "{}: the checkpoint from which a standby goes on is gone. Resume from another one.", from);
   }
   if (!has_saved) return std::nullopt;
   try {
-    return load_at_chief(files, from, model, steps, warn());
+    return load_at_chief(files, from, steps_, warn());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpoint) throw;
-    auto state = snapshots_->newer_than(-1, model, steps);
+    auto state = snapshots_->newer_than(-1, steps_);
     if (!state) throw;
     job_.say(fmt::format("{}: what is in memory takes its place", without_dot(error.what())));
     return state;
@@ -346,7 +340,7 @@ void Checkpoints::load_state(const std::string& directory,
   // One reader: every rank starts from the same checkpoint, also when a newer one appears
   // meanwhile.
   LoadedState state;
-  if (is_chief()) state = at_chief().value_or(LoadedState{});
+  if (job_.is_chief()) state = at_chief().value_or(LoadedState{});
   state.optimizer = job_.of_chief("checkpoint", state.optimizer);
   if (state.optimizer.empty()) return;
   const exec::Safetensors optimizer = exec::read_safetensors(state.optimizer, directory);

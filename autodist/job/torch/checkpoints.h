@@ -71,7 +71,6 @@ class Checkpoints {
   [[nodiscard]] std::string where_to_go_on() const;
 
  private:
-  [[nodiscard]] bool is_chief() const { return job_.is_chief(); }
   [[nodiscard]] Warn warn() const {
     return [this](const std::string& line) { job_.say(line); };
   }

@@ -10,15 +10,13 @@
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/small_collectives.h"
 #include "autodist/exec/tensor_data.h"
-#include "autodist/job/torch/session_state.h"
+#include "autodist/job/torch/step_run.h"
 
 namespace autodist::job {
 namespace {
 
 std::string statistics_bytes(const std::vector<NamedTensor>& tensors) {
-  exec::Safetensors all;
-  all.tensors = to_data(tensors);
-  return exec::write_safetensors(all);
+  return exec::write_safetensors({exec::to_data(tensors), {}});
 }
 
 std::vector<torch::Tensor> tensors_of(const std::string& bytes, std::uint32_t rank,

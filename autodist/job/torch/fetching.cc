@@ -1,8 +1,6 @@
 #include "autodist/job/torch/fetching.h"
 
 #include <algorithm>
-#include <set>
-#include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"

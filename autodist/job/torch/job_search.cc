@@ -9,12 +9,12 @@
 #include "autodist/base/error.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/measured_library.h"
-#include "autodist/passes/transition_time.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/prediction.h"
 #include "autodist/planning/searching.h"
+#include "autodist/planning/transition_seconds.h"
 #include "autodist/program/sums.h"
 #include "autodist/program/transition.h"
 #include "autodist/search/autosync/diverse.h"
@@ -24,20 +24,25 @@ namespace {
 
 class JobSearch {
  public:
-  JobSearch(JoinedJob& job, const TrialStep& what, const std::optional<comm::LinkFigures>& links)
-      : job_(job), what_(what), links_(links), settings_(job.options().search) {}
+  JobSearch(JoinedJob& job, const TrialStep& what, const StepPlan& plan)
+      : job_(job),
+        what_(what),
+        links_(plan.links),
+        has_library_(plan.has_library()),
+        settings_(job.options().search) {}
 
   // The chosen one first, at the chief; then the others that are worth a trial.
-  std::vector<strategy::Strategy> search(std::size_t trials, const MeasuredLibrary& library) {
+  std::vector<strategy::Strategy> search(std::size_t trials,
+                                         const std::optional<comm::LibraryFigures>& library) {
     planning::SearchRequest request =
-        planning::search_request(settings_, job_.specification(), library.is_there);
+        planning::search_request(settings_, job_.specification(), has_library_);
     request.options.progress = [this](const search::Progress& progress) {
       job_.show("searching: " + planning::progress_line(progress));
     };
     request.passes = what_.passes;
     request.costs.micro_batches = what_.passes.micro_batches;
     planning::add_cores(job_.too_few_cores(), request.calibration);
-    planning::add_library(library.figures, job_.size(), job_.cluster(), request.calibration);
+    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.links = links_;
     planning::SearchedPlan plan = planning::search_plan(what_.graph, job_.cluster(), request);
     job_.show("");
@@ -138,7 +143,7 @@ class JobSearch {
     };
     const auto is_soon = [&](const program::Program& from, const program::Program& to) {
       const program::Transition transition = program::transition(from, to);
-      return passes::seconds_of(transition, from, job_.cluster(), bytes_of) <= kSoon;
+      return planning::transition_seconds(transition, from, job_.cluster(), bytes_of) <= kSoon;
     };
     return is_soon(a, b) && is_soon(b, a);
   }
@@ -168,6 +173,7 @@ class JobSearch {
   JoinedJob& job_;
   const TrialStep& what_;
   const std::optional<comm::LinkFigures>& links_;
+  const bool has_library_;
   const SearchSettings& settings_;
   std::vector<std::string> names_;
   std::optional<Rivals> rivals_;
@@ -175,26 +181,25 @@ class JobSearch {
 
 }  // namespace
 
-strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
-                                   const std::optional<comm::LinkFigures>& links, bool may_try,
-                                   std::uint32_t& trial_count, std::optional<Rivals>& rivals) {
+strategy::Strategy search_together(JoinedJob& job, const TrialStep& what, bool may_try,
+                                   StepPlan& plan) {
   const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
-  JobSearch search(job, what, links);
+  JobSearch search(job, what, plan);
   std::vector<strategy::Strategy> strategies;
-  const torch::Device device = capture::device_of(*what.graph, *what.bindings);
-  const MeasuredLibrary library = measured_library(job, device.str(), job.options().search.library);
+  const std::optional<comm::LibraryFigures> library =
+      measured_library(job, plan.library, job.options().search.library);
   if (job.is_chief()) strategies = search.search(count, library);
   if (count > 0) {
     // The others come here while the chief still searches.
     job.of_chief("search", "searched");
     Trials trials(job, what);
     const strategy::Strategy best = search.try_out(trials, strategies);
-    trial_count = trials.generations();
+    plan.trials = trials.generations();
     strategies = {best};
   }
   if (may_try && count == 0 && job.options().search.counted_trials) {
-    rivals = search.take_rivals();
-    if (job.chief_says("rivals", rivals.has_value()) && !rivals) rivals.emplace();
+    plan.rivals = search.take_rivals();
+    if (job.chief_says("rivals", plan.rivals.has_value()) && !plan.rivals) plan.rivals.emplace();
   }
   std::string document;
   if (job.is_chief()) document = strategy::serialize(strategies.front());

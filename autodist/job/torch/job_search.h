@@ -5,23 +5,18 @@
 
 #pragma once
 
-#include <cstdint>
-#include <optional>
-
-#include "autodist/comm/link_probe.h"
-#include "autodist/job/torch/counted_trials.h"
+#include "autodist/job/torch/step_plan.h"
 #include "autodist/job/torch/trials.h"
 
 namespace autodist::job {
 
-// By all ranks at the same point; JobOptions::search says how. `links` fill in what strategies
-// leave open; what all-reduces by a library take is measured here. Without `may_try` there are no
-// trials. `trial_count` becomes the number of exchanges that trials have used, and `rivals`, at
-// every rank where there are some, what trials that count compare (other ranks get no plans).
-// Throws as search_plan, Trials and make_collectives() do; other ranks wait as long as the budget
-// says, or an hour where it counts simulations.
-strategy::Strategy search_together(JoinedJob& job, const TrialStep& what,
-                                   const std::optional<comm::LinkFigures>& links, bool may_try,
-                                   std::uint32_t& trial_count, std::optional<Rivals>& rivals);
+// By all ranks at the same point; JobOptions::search says how. The links of `plan` fill in what
+// strategies leave open; what all-reduces by its library take is measured here. Without `may_try`
+// there are no trials. Its `trials` becomes the number of exchanges that trials have used, and its
+// `rivals`, at every rank where there are some, what trials that count compare (other ranks get no
+// plans). Throws as search_plan, Trials and make_collectives() do; other ranks wait as long as the
+// budget says, or an hour where it counts simulations.
+strategy::Strategy search_together(JoinedJob& job, const TrialStep& what, bool may_try,
+                                   StepPlan& plan);
 
 }  // namespace autodist::job

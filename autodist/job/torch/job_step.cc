@@ -29,7 +29,7 @@ void JobStep::note_values() {
   }
 }
 
-void JobStep::start(const RunConnections& connections) {
+void JobStep::start(const exec::RunnerConnections& connections) {
   RunStart start = std::move(start_);
   start_ = {start.step, {}, {}, start.generation};
   run_ = std::make_unique<StepRun>(job_, captured_, plan_, std::move(start), connections);
@@ -40,6 +40,7 @@ StepPlan JobStep::plan_with(strategy::Strategy strategy, std::string name) const
   plan.name = std::move(name);
   plan.passes = plan_.passes;
   plan.links = plan_.links;
+  plan.library = plan_.library;
   plan.chosen_by = "the plan that was changed to";
   plan.program = std::make_shared<const program::Program>(
       passes::rewrite(captured_.graph, strategy, job_.cluster(), plan.passes, plan.chosen_by));
@@ -48,7 +49,7 @@ StepPlan JobStep::plan_with(strategy::Strategy strategy, std::string name) const
 }
 
 void JobStep::change_plan(StepPlan next, const program::Transition& transition,
-                          const std::function<RunConnections()>& connections) {
+                          const std::function<exec::RunnerConnections()>& connections) {
   RunStart start = run_->end_plan(transition);
   plan_ = std::move(next);
   start_.generation = start.generation;

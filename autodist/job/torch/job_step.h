@@ -45,7 +45,7 @@ class JobStep {
   // changes, which all make. Before start().
   void note_values();
   // Once, before the first step.
-  void start(const RunConnections& connections);
+  void start(const exec::RunnerConnections& connections);
 
   // Of another plan: its strategy, by the chief (choose_by_chief), and what that makes, at every
   // rank. Throws Error(kInfeasible) as passes::rewrite() does.
@@ -56,7 +56,7 @@ class JobStep {
   // Goes on under another plan (StepRun::end_plan); `connections` is asked for those of the next
   // one when the transport is free.
   void change_plan(StepPlan next, const program::Transition& transition,
-                   const std::function<RunConnections()>& connections);
+                   const std::function<exec::RunnerConnections()>& connections);
   // Who starts the job again after a loss begins with this plan.
   void remember_plan();
 

@@ -45,7 +45,7 @@ void check_shareable(const std::string& step, const program::Program& program, i
          variable, why);
   };
   const program::Exchange exchange = program.exchange(id);
-  if (!lag_of(exchange)) refuse("is asynchronous here; use sync=true");
+  if (updates_on_arrival(exchange)) refuse("is asynchronous here; use sync=true");
   if (!keeps_whole_copies(exchange)) {
     refuse("is asked for before each step here; use local_proxy_variable=true or results=pushed");
   }
@@ -148,15 +148,18 @@ void JobSteps::start() {
   for (std::uint16_t i = 0; i < count; ++i) all_[i]->start(connections_of(i));
 }
 
-RunConnections JobSteps::connections_of(std::size_t index) {
+exec::RunnerConnections JobSteps::connections_of(std::size_t index) {
   comm::Transport& own =
       channels_ ? channels_->at(static_cast<std::uint16_t>(index)) : job_.transport();
-  return {&own, collectives_.get()};
+  return {&own, collectives_.get(), &job_.clock()};
 }
 
 JobStep& JobSteps::take_turn(std::size_t index) {
+  // What another step trains too is as that one has left it, and reload() takes what was written
+  // since: a value that this step has noted is older.
   for (std::size_t i = 0; i < all_.size(); ++i) {
-    if (i != index) all_[i]->runner().forget_changes(shared_[i]);
+    const bool in_turn = i == index && (!turn_ || turn_ == index);
+    if (!in_turn) all_[i]->runner().forget_changes(shared_[i]);
   }
   if (turn_ == index) return *all_[index];
   if (turn_) {
@@ -186,12 +189,6 @@ std::int64_t JobSteps::done() const {
   std::int64_t done = 0;
   for (const auto& step : all_) done += step->step();
   return done;
-}
-
-std::vector<const JobStep*> JobSteps::pointers() const {
-  std::vector<const JobStep*> steps;
-  for (const auto& step : all_) steps.push_back(step.get());
-  return steps;
 }
 
 }  // namespace autodist::job

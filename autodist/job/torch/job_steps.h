@@ -37,7 +37,6 @@ class JobSteps {
   void clear() { all_.clear(); }
 
   [[nodiscard]] const std::vector<std::unique_ptr<JobStep>>& all() const { return all_; }
-  [[nodiscard]] std::vector<const JobStep*> pointers() const;
   [[nodiscard]] std::size_t size() const { return all_.size(); }
   [[nodiscard]] JobStep& at(std::size_t index) const { return *all_[index]; }
   [[nodiscard]] JobStep& front() const { return *all_.front(); }
@@ -64,7 +63,7 @@ class JobSteps {
   // train the variables that they share with it.
   void check_shared(std::size_t index, const program::Program& program) const;
   // What a run of the step talks through.
-  [[nodiscard]] RunConnections connections_of(std::size_t index);
+  [[nodiscard]] exec::RunnerConnections connections_of(std::size_t index);
   [[nodiscard]] bool have_library() const { return collectives_ != nullptr; }
   // Connects the library where a plan all-reduces by it, once. By all ranks at the same point.
   void connect_library();

@@ -15,7 +15,6 @@
 
 #include "autodist/base/clock.h"
 #include "autodist/cluster/members.h"
-#include "autodist/comm/in_process.h"
 #include "autodist/comm/live_transport.h"
 #include "autodist/comm/rendezvous.h"
 #include "autodist/comm/transport.h"
@@ -74,10 +73,6 @@ class JoinedJob {
 
   // Of the jobs that this process has made, from 0.
   [[nodiscard]] std::size_t number() const { return number_; }
-  // At the chief of a job that is supervised: the loss of a step, of the model and plan that
-  // `model` stands for, of which all steps have the same loss when they are done again. Says once
-  // where a start before this one had another one there. REQUIRES: memory().
-  void note_loss(std::uint64_t model, std::int64_t step, double loss);
 
   // To the user of this process. Of a standby nobody wants to hear until its turn.
   void say(const std::string& line) const {
@@ -97,7 +92,7 @@ class JoinedJob {
   // As it was given: a file's path, "local:2", or nothing where a launcher's ranks are the cluster.
   [[nodiscard]] const std::string& specification() const { return specification_; }
   [[nodiscard]] std::uint32_t rank() const { return place_.rank; }
-  [[nodiscard]] std::uint32_t size() const { return size_; }
+  [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(places_.size()); }
   [[nodiscard]] bool is_chief() const { return place_.rank == 0; }
   [[nodiscard]] const std::string& own_address() const { return place_.own_address; }
   // "torchrun", …; empty where the ranks were started by AutoDist or by hand.
@@ -116,19 +111,16 @@ class JoinedJob {
   // To who supervises the job, from here on.
   void show_life();
   [[nodiscard]] bool turn_comes(Seconds limit);
-  // Of ranks that this one started: the supervisor may go on without them.
-  void note_lacking_machines();
-  void check_options() const;
-  void check_initial_weights() const;
+  // By their addresses: who supervises the job may go on without them.
+  void note_unusable(const std::vector<std::string>& machines);
   // For a chief: where the others will knock.
   [[nodiscard]] comm::ChiefListener listener(std::uint16_t port) const;
   void share_cores();
   void share_gpus();
   // With what the job's start before this one had; says what differs.
   void compare_computing();
-  void keep_freed_memory() const;
-  void record_graphs() const;
-  void check_size() const;
+  // That this is the job which this rank was started for.
+  void check_started_for_this() const;
   [[nodiscard]] comm::RendezvousOptions rendezvous();
   [[nodiscard]] RemoteProgram program() const;
   // At the chief: the other ranks join.
@@ -148,7 +140,7 @@ class JoinedJob {
   std::string specification_;
   std::size_t number_;
   cluster::Members members_;
-  std::uint32_t size_ = 1;
+  std::vector<cluster::Place> places_;  // by rank
   JobPlace place_;
   std::optional<JobMemory> memory_;
   std::unique_ptr<Heart> heart_;  // where there is a memory; a standby's, since its turn
@@ -157,11 +149,9 @@ class JoinedJob {
   torch::Device device_ = torch::kCPU;
   std::optional<std::uint32_t> cores_;  // too_few_cores()
   std::vector<std::string> computing_;  // by rank: on which GPU, or CPU with how many threads
-  bool said_other_loss_ = false;
   std::string launcher_;
   SteadyClock clock_;
   std::unique_ptr<StartedRanks> children_;
-  std::unique_ptr<comm::InProcessHub> alone_;  // a job of one rank
   std::unique_ptr<comm::Transport> transport_;
   comm::LiveTransport* live_ = nullptr;  // transport_, where there are other ranks
   std::shared_ptr<const void> one_job_;  // while it lives, no other may start ranks

@@ -43,7 +43,7 @@ void put_model(const exec::Checkpoint& checkpoint, const TrainingStep& step,
 }  // namespace
 
 void put_weights(const std::string& path, const TrainingStep& step, const Warn& warn) {
-  exec::RealFileSystem files;
+  RealFileSystem files;
   const std::vector<exec::TensorData> tensors =
       exec::read_safetensors(files.read(path), path).tensors;
   const std::vector<NamedTensor> wanted = model_tensors(step);
@@ -73,7 +73,7 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
   }
 }
 
-exec::Checkpoint read_into(exec::FileSystem& files, const TrainingStep& step,
+exec::Checkpoint read_into(FileSystem& files, const TrainingStep& step,
                            const std::string& directory, const Warn& warn) {
   std::vector<std::string> warnings;
   exec::Checkpoint checkpoint = exec::read_checkpoint(files, directory, &warnings);

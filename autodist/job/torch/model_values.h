@@ -22,7 +22,7 @@ void put_weights(const std::string& path, const TrainingStep& step, const Warn& 
 
 // Parameters and buffers of the newest sound checkpoint of `directory`, by name, into the model's
 // own. Warns of damaged newer ones. Throws Error(kCheckpoint).
-exec::Checkpoint read_into(exec::FileSystem& files, const TrainingStep& step,
+exec::Checkpoint read_into(FileSystem& files, const TrainingStep& step,
                            const std::string& directory, const Warn& warn);
 
 }  // namespace autodist::job

@@ -7,11 +7,10 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/comm/c10d/gloo.h"
 #include "autodist/exec/state_bytes.h"
 #include "autodist/job/torch/counted_trials.h"
 #include "autodist/job/torch/plan_replay.h"
-#include "autodist/passes/transition_time.h"
+#include "autodist/planning/transition_seconds.h"
 
 namespace autodist::job {
 namespace {
@@ -37,7 +36,7 @@ void PlanChanges::begin() {
   const std::string& plans = job_.options().plans_file;
   if (!plans.empty()) {
     sequence_ = std::make_unique<PlanReplay>(
-        is_chief() ? history_of(job_, plans) : strategy::StrategyHistory{}, steps_.done());
+        job_.is_chief() ? history_of(job_, plans) : strategy::StrategyHistory{}, steps_.done());
   } else if (auto rivals = steps_.front().take_rivals();
              rivals && all_compute(steps_.front().program())) {
     sequence_ = std::make_unique<CountedTrials>(job_, std::move(*rivals), steps_.done());
@@ -50,7 +49,7 @@ void PlanChanges::begin() {
 std::string PlanChanges::strategy_of_chief(std::size_t index,
                                            const planning::StrategyRequest& request,
                                            const std::optional<strategy::Strategy>& given) {
-  if (!is_chief()) return "";
+  if (!job_.is_chief()) return "";
   try {
     if (!given && request.file.empty() && request.builder == planning::kSearch) {
       fail(ErrorCode::kUsage,
@@ -77,9 +76,8 @@ void PlanChanges::agree(std::size_t index, const program::Program& next) {
     said = refusal(ErrorCode::kUsage,
                    "a checkpoint that rank 0 asked for alone is due after a later step");
   }
-  const std::uint32_t number = asked_;
   std::map<std::string, std::vector<std::uint32_t>> ranks;  // by the Program's digest
-  for (const auto& [rank, each] : runner.of_all({exec::Topic::kPlanned, number}, said)) {
+  for (const auto& [rank, each] : runner.of_all({exec::Topic::kPlanned, asked_}, said)) {
     ranks[accepted(each)].push_back(rank);
   }
   if (ranks.size() == 1) return;
@@ -112,7 +110,7 @@ PlanChanges::Prepared PlanChanges::prepare(std::size_t index, exec::Call call,
       runner.of_chief({exec::Topic::kPlan, asked_}, strategy_of_chief(index, request, given)));
   Prepared change;
   change.next = step.plan_with(strategy::deserialize(document, "the chief's strategy"),
-                               is_chief() ? name : "");
+                               job_.is_chief() ? name : "");
   const program::Program& next = *change.next.program;
   change.moves = program::transition(step.program(), next);
   program::verify(change.moves, step.program(), next);
@@ -129,10 +127,10 @@ void PlanChanges::check_library(const JobStep& step) const {
          "change_plan: a job of several steps that began without a library's all-reduces cannot "
          "begin with one; name such a plan for one of its steps first");
   }
-  if (capture::device_of(step.declared()).is_cpu() && !comm::has_gloo()) {
+  if (!step.plan().has_library()) {
     fail(ErrorCode::kUsage,
-         "change_plan: this libtorch has no Gloo for all-reduces by a library. Take "
-         "AllReduce:algorithm=ring.");
+         "change_plan: this program has no Gloo for all-reduces by a library, nor NCCL and a GPU "
+         "for every rank. Take AllReduce:algorithm=ring.");
   }
 }
 
@@ -148,7 +146,8 @@ PlanChange PlanChanges::go_on_under(std::size_t index, Prepared change) {
     return exec::bytes_of(move, step.graph(), &job_.options().user_rules);
   };
   for (const program::Move& each : change.moves.moves) told.moved += bytes_of(each);
-  told.predicted = passes::seconds_of(change.moves, step.program(), job_.cluster(), bytes_of);
+  told.predicted =
+      planning::transition_seconds(change.moves, step.program(), job_.cluster(), bytes_of);
   for (const ir::VariableId each : change.moves.forgotten) {
     told.forgotten.push_back(step.graph().variable(each).name);
   }
@@ -176,13 +175,13 @@ PlanSequence::Decision PlanChanges::decide_together() {
   ++asked_;
   PlanSequence::Decision decision;
   std::string said;
-  if (is_chief()) {
+  if (job_.is_chief()) {
     decision = sequence_->decide();
     said = fmt::format("{} {}", decision.steps, decision.strategy ? "changes" : "stays");
   }
   said = runner.of_chief({exec::Topic::kPlan, asked_}, said);
   decision.steps = std::stoll(said);
-  if (said.substr(said.find(' ') + 1) == "changes" && !is_chief()) decision.strategy.emplace();
+  if (said.substr(said.find(' ') + 1) == "changes" && !job_.is_chief()) decision.strategy.emplace();
   return decision;
 }
 
@@ -200,7 +199,7 @@ void PlanChanges::meet_where_due() {
         error.code() == ErrorCode::kUsage || error.code() == ErrorCode::kInfeasible;
     if (!is_refused) throw;
     if (sequence_->put_off(steps_.done(), error)) return;
-    if (is_chief()) job_.say(fmt::format("no further trials of plans: {}", error.what()));
+    if (job_.is_chief()) job_.say(fmt::format("no further trials of plans: {}", error.what()));
     end_sequence();
     return;
   }
@@ -210,7 +209,7 @@ void PlanChanges::meet_where_due() {
 
 void PlanChanges::end_sequence() {
   const std::string lines = sequence_->lines();
-  if (is_chief() && !lines.empty() && job_.options().search.found) {
+  if (job_.is_chief() && !lines.empty() && job_.options().search.found) {
     job_.options().search.found(lines);
   }
   steps_.front().remember_plan();
@@ -225,7 +224,7 @@ void PlanChanges::drop_sequence() {
 // Under which plan the next step is. A run that resumes goes on with the history that is there.
 void PlanChanges::keep_history() {
   const std::string& file = job_.options().write_plans;
-  if (file.empty() || !is_chief()) return;
+  if (file.empty() || !job_.is_chief()) return;
   const std::int64_t step = steps_.done();
   const StepPlan& now = steps_.front().plan();
   if (history_.empty() && step > 0 && std::filesystem::exists(file)) {

@@ -39,7 +39,6 @@ class PlanChanges {
     StepPlan next;
     program::Transition moves;
   };
-  [[nodiscard]] bool is_chief() const { return job_.is_chief(); }
   [[nodiscard]] std::string strategy_of_chief(std::size_t index,
                                               const planning::StrategyRequest& request,
                                               const std::optional<strategy::Strategy>& given);

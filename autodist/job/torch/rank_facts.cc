@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "autodist/comm/agreement.h"
@@ -25,25 +23,24 @@ void JoinedJob::share_cores() {
   if (environment_("OMP_NUM_THREADS")) own.threads = torch::get_num_threads();
   const std::vector<std::string> all =
       comm::all_gather(*transport_, to_string(own), "cores", options_.join_limit);
-  const std::vector<cluster::Place> places = cluster::ranks_of(cluster(), options_.cpu_only);
   std::vector<Cores> by_rank;
   std::map<std::size_t, std::vector<Cores>> by_node;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     by_rank.push_back(parse_cores(all[rank]));
-    by_node[places[rank].node].push_back(by_rank.back());
+    by_node[places_[rank].node].push_back(by_rank.back());
   }
-  cores_ = job::too_few_cores(by_node[places.front().node]);  // the chief computes
-  for (const cluster::Place& place : places) {
+  cores_ = job::too_few_cores(by_node[places_.front().node]);  // the chief computes
+  for (const cluster::Place& place : places_) {
     if (!place.serves_only && job::too_few_cores(by_node[place.node]) != cores_) cores_.reset();
   }
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const int threads = threads_for(by_rank[rank], by_node[places[rank].node]);
+    const int threads = threads_for(by_rank[rank], by_node[places_[rank].node]);
     const std::string& cpu = by_rank[rank].cpu;
     computing_.push_back(fmt::format("{} with {} thread{}", cpu.empty() ? "a CPU" : cpu, threads,
                                      threads == 1 ? "" : "s"));
   }
   if (own.threads > 0) return;
-  const int threads = threads_for(own, by_node[places[place_.rank].node]);
+  const int threads = threads_for(own, by_node[places_[place_.rank].node]);
   torch::set_num_threads(threads);
   // Debian's OpenBLAS has threads of its own, which libtorch's setting does not reach.
   using SetThreads = void (*)(int);
@@ -56,22 +53,14 @@ void JoinedJob::share_cores() {
 void JoinedJob::compare_computing() {
   if (!memory_) return;
   const std::string line =
-      other_computing_line(memory_->note_computing(number_, computing_), computing_,
-                           cluster::ranks_of(cluster(), options_.cpu_only));
+      other_computing_line(memory_->note_computing(number_, computing_), computing_, places_);
   if (!line.empty()) say(line);
-}
-
-void JoinedJob::note_loss(std::uint64_t model, std::int64_t step, double loss) {
-  const std::optional<double> before = memory_->note_step_loss(model, step, loss);
-  const std::string line = before ? other_loss_line(step, *before, loss) : "";
-  if (!line.empty() && !std::exchange(said_other_loss_, true)) say(line);
 }
 
 // By all ranks: the chief says which of them share a GPU, and all know of what kind the GPUs are
 // whose kind the cluster file does not say.
 void JoinedJob::share_gpus() {
-  const std::vector<cluster::Place> places = cluster::ranks_of(cluster(), options_.cpu_only);
-  const bool has_some = std::any_of(places.begin(), places.end(), [](const cluster::Place& each) {
+  const bool has_some = std::any_of(places_.begin(), places_.end(), [](const cluster::Place& each) {
     return each.device.kind == cluster::DeviceKind::kGpu;
   });
   if (!has_some) return;
@@ -84,13 +73,13 @@ void JoinedJob::share_gpus() {
        comm::all_gather(*transport_, to_string(own), "GPUs", options_.join_limit)) {
     gpus.push_back(parse_gpu(each));
   }
-  for (const std::string& line : {sharing_line(cluster(), places, gpus), mixed_line(places)}) {
+  for (const std::string& line : {sharing_line(cluster(), places_, gpus), mixed_line(places_)}) {
     if (is_chief() && !line.empty()) say(line);
   }
-  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+  for (std::size_t rank = 0; rank < places_.size(); ++rank) {
     const std::string& model = gpus[rank].model;
-    planning::name_gpus(members_.cluster.nodes[places[rank].node], model);
-    const bool is_on_gpu = places[rank].device.kind == cluster::DeviceKind::kGpu;
+    planning::name_gpus(members_.cluster.nodes[places_[rank].node], model);
+    const bool is_on_gpu = places_[rank].device.kind == cluster::DeviceKind::kGpu;
     if (is_on_gpu) computing_[rank] = model.empty() ? "a GPU" : model;
   }
 }

@@ -13,14 +13,9 @@
 
 namespace autodist::job {
 
-struct RunReport {
-  std::string path;
-  std::string title;
-  const report::RunLog& run;    // no steps: left out
-  const program::Trace& trace;  // no rows: left out
-};
-
-// At the chief. Throws Error(kEnvironment) where it cannot be written.
-void write_report(const JoinedJob& job, const JobStep& step, const RunReport& what);
+// At the chief. A run without steps and a trace without rows are left out. Throws
+// Error(kEnvironment) where it cannot be written.
+void write_report(const JoinedJob& job, const JobStep& step, const std::string& path,
+                  const std::string& title, const report::RunLog& run, const program::Trace& trace);
 
 }  // namespace autodist::job

@@ -192,7 +192,7 @@ program::Trace Session::take_trace() { return turn().runner().take_trace(); }
 const program::Trace& Session::final_trace() const { return own_step().final_trace(); }
 void Session::write_report(const std::string& path, const std::string& title,
                            const report::RunLog& run, const program::Trace& trace) const {
-  job::write_report(job_->joined(), own_step(), {path, title, run, trace});
+  job::write_report(job_->joined(), own_step(), path, title, run, trace);
 }
 void Session::leave(const std::string& reason) { job_->leave(reason); }
 void Session::verify_next() { own_step().run().verify_next(); }

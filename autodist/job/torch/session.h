@@ -103,8 +103,9 @@ struct JobOptions {
   // kStop where nothing is said.
   std::optional<exec::OnNonFinite> on_nonfinite;
   bool snapshots = true;  // Session::snapshot() may take some
-  // Where a snapshot goes for which memory has no room. Nothing: into the folder that resume() was
-  // given; empty: nowhere.
+  // The folder of snapshots on a disk: of those for which memory has no room, and of the newest one
+  // in memory when the job is given up. Nothing: the folder that resume() was given; where that was
+  // a step-N, the folder that it is in, and only when the job is given up. Empty: none.
   std::optional<std::string> snapshot_folder;
   // "dynamic", "dynamic:scale=…,growth=…,backoff=…,interval=…" or a fixed scale
   // (ir/loss_scaling.h): the loss is scaled for the backward pass, and a step in which a gradient
@@ -358,10 +359,10 @@ class Session {
   std::int64_t resume(const std::string& directory = {});
   // Between two steps, a place from which the loop can go on: step(), and what is kept, say all
   // that it needs. Every rank calls it at every such place. So often that it takes a hundredth of
-  // the time, the state of the job is copied into the memory of who starts it again; where that has
-  // no room, into JobOptions::snapshot_folder, which is said. Does nothing where nobody starts it
-  // again, before resume() was called, for asynchronous variables, without JobOptions::snapshots,
-  // and where neither has room, which is said.
+  // the time, the state of the job is copied into the memory of the process that starts it again,
+  // on the chief's machine; where that has no room, into JobOptions::snapshot_folder, which is
+  // said. Does nothing where nobody starts it again, before resume() was called, for asynchronous
+  // variables, without JobOptions::snapshots, and where neither has room, which is said.
   void snapshot();
 
   [[nodiscard]] std::int64_t step() const;  // of the next run()

@@ -14,11 +14,10 @@
 namespace autodist::job {
 namespace {
 
-std::string pack_replicas(const exec::Checkpoint& checkpoint,
-                          const std::vector<const JobStep*>& steps, const std::string& where,
-                          const Warn& warn) {
-  const std::uint32_t replicas = steps.front()->program().batch_parts();
-  const bool differ = std::any_of(steps.begin(), steps.end(), [](const JobStep* step) {
+std::string pack_replicas(const exec::Checkpoint& checkpoint, const JobSteps& steps,
+                          const std::string& where, const Warn& warn) {
+  const std::uint32_t replicas = steps.front().program().batch_parts();
+  const bool differ = std::any_of(steps.all().begin(), steps.all().end(), [](const auto& step) {
     return replicas_differ(step->program());
   });
   if (replicas == 1 || !differ) return "";
@@ -43,14 +42,14 @@ std::string pack_replicas(const exec::Checkpoint& checkpoint,
 
 // How far each of the job's steps is, as metadata.
 std::map<std::string, std::string> steps_done(const exec::Checkpoint& checkpoint,
-                                              const std::vector<const JobStep*>& steps,
-                                              const std::string& where, const Warn& warn) {
+                                              const JobSteps& steps, const std::string& where,
+                                              const Warn& warn) {
   std::map<std::string, std::string> done;
   std::map<std::string, std::int64_t> rest = checkpoint.steps;
   if (rest.empty()) rest[""] = checkpoint.step;
   std::vector<std::string> saved;
   for (const auto& [name, step] : rest) saved.push_back("'" + name + "'");
-  for (const JobStep* step : steps) {
+  for (const auto& step : steps.all()) {
     const auto found = rest.find(step->name());
     if (found == rest.end() && step->trains()) {
       fail(ErrorCode::kCheckpoint,
@@ -83,7 +82,7 @@ void gather(JobStep& step, exec::Checkpoint& checkpoint) {
   for (const auto& [rank, buffers] : step.runner().gather_buffers()) {
     // Of a placed graph all stages of a replica have the same by now.
     if (rank == 0 || step.program().stage(program::Rank(rank)) != 0) continue;
-    for (exec::TensorData& each : to_data(buffers)) {  // steps may write the same ones
+    for (exec::TensorData& each : exec::to_data(buffers)) {  // steps may write the same ones
       std::vector<exec::TensorData>& own = checkpoint.replicas[rank];
       const bool is_there = std::any_of(own.begin(), own.end(), [&](const exec::TensorData& other) {
         return other.name == each.name;
@@ -92,17 +91,11 @@ void gather(JobStep& step, exec::Checkpoint& checkpoint) {
     }
   }
   for (const auto& [rank, owed] : step.runner().gather_owed()) {
-    for (exec::TensorData& each : to_data(owed)) {
+    for (exec::TensorData& each : exec::to_data(owed)) {
       each.name = step.prefix() + each.name;
       checkpoint.replicas[rank].push_back(std::move(each));
     }
   }
-}
-
-std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors) {
-  std::vector<exec::TensorData> data;
-  for (const NamedTensor& each : tensors) data.push_back(exec::to_data(each));
-  return data;
 }
 
 std::vector<exec::TensorData> copy_model(const TrainingStep& step) {
@@ -129,10 +122,9 @@ const exec::Checkpoint& StateCopy::whole() {
   return checkpoint;
 }
 
-LoadedState load_at_chief(exec::FileSystem& files, const std::string& directory,
-                          const TrainingStep& model, const std::vector<const JobStep*>& steps,
+LoadedState load_at_chief(FileSystem& files, const std::string& directory, const JobSteps& steps,
                           const Warn& warn) {
-  const exec::Checkpoint checkpoint = read_into(files, model, directory, warn);
+  const exec::Checkpoint checkpoint = read_into(files, steps.model(), directory, warn);
   std::map<std::string, std::string> about = steps_done(checkpoint, steps, directory, warn);
   about["from"] = directory;
   return {exec::write_safetensors({checkpoint.optimizer_state, std::move(about)}),

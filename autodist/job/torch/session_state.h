@@ -12,14 +12,12 @@
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/safetensors.h"
-#include "autodist/job/torch/job_step.h"
+#include "autodist/job/torch/job_steps.h"
 #include "autodist/job/torch/model_values.h"
 #include "autodist/job/torch/step_run.h"
 #include "autodist/program/program.h"
 
 namespace autodist::job {
-
-std::vector<exec::TensorData> to_data(const std::vector<NamedTensor>& tensors);
 
 // Whether replicas have something of their own that a checkpoint keeps: buffers that they write, or
 // what compression owes.
@@ -59,8 +57,7 @@ struct LoadedState {
 // ones, of steps that the job has not, and where the other replicas' statistics are missing or were
 // saved by a job of another size. Throws Error(kCheckpoint), also for names that do not fit the
 // model, and where a step that trains is not in it.
-LoadedState load_at_chief(exec::FileSystem& files, const std::string& directory,
-                          const TrainingStep& model, const std::vector<const JobStep*>& steps,
+LoadedState load_at_chief(FileSystem& files, const std::string& directory, const JobSteps& steps,
                           const Warn& warn);
 
 // This rank's own buffers, once it has the chief's; returns what else was saved of it: what

@@ -50,12 +50,8 @@ exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool 
   std::vector<bool> way;  // as far as it is known: every try finds one more guard that it passes
   while (true) {
     Shape& shape = find_or_capture(runner, rows, way);
-    exec::StepResult result;
-    if (shape.code) {
-      result = last ? runner.step(rows, *shape.code) : runner.accumulate(rows, *shape.code);
-    } else {
-      result = last ? runner.step(rows) : runner.accumulate(rows);
-    }
+    exec::ShapedStep* const code = shape.code ? &*shape.code : nullptr;
+    exec::StepResult result = last ? runner.step(rows, code) : runner.accumulate(rows, code);
     if (result.other_way.empty()) return result;
     way = std::move(result.other_way);
   }

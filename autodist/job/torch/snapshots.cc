@@ -10,6 +10,7 @@
 
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
+#include "autodist/base/step_folders.h"
 #include "autodist/exec/checkpoint.h"
 #include "autodist/exec/checkpoint_folder.h"
 #include "autodist/job/control_group.h"
@@ -19,9 +20,10 @@ namespace {
 
 // A checkpoint's folder as the files of a snapshot, which has no folders: a file goes by the last
 // part of its path. What is written counts when the snapshot ends.
-class SnapshotFiles final : public exec::FileSystem {
+class SnapshotFiles final : public FileSystem {
  public:
-  SnapshotFiles(JobMemory& memory, std::string job) : memory_(memory), job_(std::move(job)) {}
+  SnapshotFiles(JobMemory& memory, std::string prefix)
+      : memory_(memory), prefix_(std::move(prefix)) {}
 
   void write_synced(const std::string& path, const std::vector<std::string_view>& pieces) override {
     memory_.add_to_snapshot(name_of(path), pieces);
@@ -41,16 +43,16 @@ class SnapshotFiles final : public exec::FileSystem {
 
  private:
   [[nodiscard]] std::string name_of(const std::string& path) const {
-    return job_ + path.substr(path.rfind('/') + 1);
+    return prefix_ + path.substr(path.rfind('/') + 1);
   }
 
   JobMemory& memory_;
-  std::string job_;
+  std::string prefix_;
 };
 
-// Names and sizes, so that a program that leaves out what it is through with does not go on from
-// another job's.
-std::string name_of_job(std::size_t number, const TrainingStep& model) {
+// Of the names of the job's files. Names and sizes of the model's tensors are part of it, so that a
+// program that leaves out what it is through with does not go on from another job's.
+std::string prefix_of_job(std::size_t number, const TrainingStep& model) {
   std::string text;
   for (const auto* tensors : {&model.parameters, &model.buffers}) {
     for (const NamedTensor& each : *tensors) {
@@ -90,30 +92,30 @@ Snapshots::Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& 
       clock_(clock),
       warn_(std::move(warn)),
       free_(std::move(free)),
-      job_(name_of_job(number, model)),
+      prefix_(prefix_of_job(number, model)),
       are_taken_(memory != nullptr) {
   if (!are_taken_ || !limits_files()) return;
   warn_("no snapshots: files may not grow as they like here (ulimit -f); unlimited expected");
   are_taken_ = false;
 }
 
-void Snapshots::resumes_from(const std::string& directory) {
-  if (memory_ == nullptr || directory.empty()) return;
+void Snapshots::choose_folder(const std::string& resumed, const std::optional<std::string>& asked) {
+  const std::string& named = asked ? *asked : resumed;
+  if (memory_ == nullptr || named.empty()) return;
   namespace fs = std::filesystem;
-  fs::path path = fs::absolute(directory).lexically_normal();
+  fs::path path = fs::absolute(named).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // "ckpt/"
-  const bool is_step = path.filename().string().rfind("step-", 0) == 0;
+  const bool is_step = !asked && path.filename().string().rfind("step-", 0) == 0;
   if (is_step) path = path.parent_path();
-  memory_->note_folder(job_, path.string());
-  if (!is_step) fall_back_to(path.string());  // else no later step of it would be looked for
+  memory_->note_folder(prefix_, path.string());
+  if (!is_step) folder_ = path.string();
 }
 
-std::optional<LoadedState> Snapshots::newer_than(std::int64_t saved, const TrainingStep& model,
-                                                 const std::vector<const JobStep*>& steps) {
+std::optional<LoadedState> Snapshots::newer_than(std::int64_t saved, const JobSteps& steps) {
   if (memory_ == nullptr || memory_->progress().kept <= saved) return std::nullopt;
-  SnapshotFiles files(*memory_, job_);
+  SnapshotFiles files(*memory_, prefix_);
   if (!exec::newest_checkpoint(files, kFrom)) return std::nullopt;  // another job's
-  return load_at_chief(files, kFrom, model, steps, warn_);
+  return load_at_chief(files, kFrom, steps, warn_);
 }
 
 bool Snapshots::is_due(std::int64_t step) {
@@ -143,8 +145,10 @@ std::optional<std::int64_t> Snapshots::put_off(std::int64_t step, bool is_saving
                              "the beginning. With a folder (--save, in a program resume(FOLDER)) "
                              "snapshots go there");
   }
-  exec::RealFileSystem files;
-  if (exec::was_asked_for(files, folder_, step)) return schedule_->soon(step);
+  RealFileSystem files;
+  // A checkpoint of this step holds the same state.
+  const bool has_checkpoint = has_step(files, folder_, step) && !is_snapshot(files, folder_, step);
+  if (has_checkpoint) return schedule_->soon(step);
   const std::string lacks_there = lacks_in_folder(size, free);
   if (!lacks_there.empty()) return fail_at(step, lacks_there);
   if (!std::exchange(told_folder_, true)) {
@@ -213,14 +217,14 @@ Snapshots::Written Snapshots::write_to(const std::string& folder, StateCopy& sta
   const std::int64_t step = state.checkpoint.step;
   try {
     if (folder.empty()) {
-      SnapshotFiles files(*memory_, job_);
+      SnapshotFiles files(*memory_, prefix_);
       memory_->begin_snapshot();
       exec::write_checkpoint(files, kFrom, state.whole(), exec::kKeptCheckpoints,
                              [&] { memory_->end_snapshot(step); });
     } else {
-      exec::RealFileSystem files;
+      RealFileSystem files;
       exec::write_snapshot(files, folder, state.whole(),
-                           [&] { memory_->note_saved(step, /*passes=*/true); });
+                           [&] { memory_->note_saved(step, /*is_snapshot=*/true); });
     }
   } catch (const std::exception& error) {  // no memory for what it takes on the way, too
     written.failure = error.what();
@@ -239,7 +243,7 @@ void Snapshots::forget(std::int64_t step) {
   finish_writing();
   if (memory_ == nullptr) return;
   memory_->forget_snapshot();
-  exec::RealFileSystem files;
+  RealFileSystem files;
   if (folder_.empty() || !files.exists(folder_)) return;
   std::optional<exec::CheckpointFolder> held;
   try {
@@ -248,7 +252,7 @@ void Snapshots::forget(std::int64_t step) {
     return;
   }
   try {
-    exec::remove_snapshots(files, folder_, step);
+    remove_snapshots(files, folder_, step);
   } catch (const Error& error) {
     warn_(error.what());
   }

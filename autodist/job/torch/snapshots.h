@@ -14,7 +14,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "autodist/base/clock.h"
 #include "autodist/base/units.h"
@@ -35,16 +34,16 @@ class Snapshots {
   Snapshots(JobMemory* memory, std::size_t number, const TrainingStep& model, const Clock& clock,
             Warn warn, std::function<Bytes()> free);
 
-  // A checkpoint, or a folder of them: where what is in memory belongs if the job is given up. ""
-  // for none. At the chief. Throws Error(kEnvironment).
-  void resumes_from(const std::string& directory);
-  // Where snapshots go for which memory has no room; "" for nowhere. At the chief, before the
-  // first.
-  void fall_back_to(const std::string& folder) { folder_ = folder; }
+  // Decides the folder of the job's snapshots on a disk: `asked` (JobOptions::snapshot_folder), or
+  // else the one that the job resumes from: `resumed`, or the folder of the step-N that it is. ""
+  // is none. The process that supervises the job learns it, and writes the snapshot in memory there
+  // when the job is given up. Snapshots for which memory has no room go there, too, unless the job
+  // resumes from a step-N, as no later one is looked for then. At the chief, before the first
+  // snapshot. Throws Error(kEnvironment).
+  void choose_folder(const std::string& resumed, const std::optional<std::string>& asked);
   // The job's state of its former life, where that is newer than the step `saved`. At the chief.
   // Throws as load_at_chief() does.
-  std::optional<LoadedState> newer_than(std::int64_t saved, const TrainingStep& model,
-                                        const std::vector<const JobStep*>& steps);
+  std::optional<LoadedState> newer_than(std::int64_t saved, const JobSteps& steps);
 
   // Whether there are any, which the chief says to all ranks.
   [[nodiscard]] bool are_taken() const { return are_taken_; }
@@ -85,9 +84,9 @@ class Snapshots {
   const Clock& clock_;
   Warn warn_;
   std::function<Bytes()> free_;
-  std::string job_;  // what its files' names begin with
+  std::string prefix_;  // of the names of this job's files in memory
   bool are_taken_;
-  std::string folder_;               // fall_back_to()
+  std::string folder_;               // of those for which memory has no room; "" for none
   std::string goes_to_;              // folder_, or nothing
   Bytes size_;                       // of the last one
   std::optional<std::int64_t> due_;  // steps

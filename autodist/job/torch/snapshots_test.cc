@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "autodist/base/step_folders.h"
 #include "autodist/exec/checkpoint.h"
 
 namespace autodist::job {
@@ -55,19 +56,19 @@ class SnapshotsTest : public ::testing::Test {
     EXPECT_GT(snapshots.write(state_at(step), clock.now()), step);
     snapshots.finish_writing();
   }
-  [[nodiscard]] Steps in_folder() { return exec::list_checkpoints(files, folder); }
+  [[nodiscard]] Steps in_folder() { return list_checkpoints(files, folder); }
 
   const std::string folder;
   JobMemory memory;
   ReadClock clock;
-  exec::RealFileSystem files;
+  RealFileSystem files;
   std::vector<std::string> told;
   Bytes free = kRoomForAll;
   Snapshots snapshots;
 };
 
 TEST_F(SnapshotsTest, GoIntoMemoryWhereThereIsRoom) {
-  snapshots.fall_back_to(folder);
+  snapshots.choose_folder("", folder);
   take(15);
   EXPECT_EQ(snapshots.goes_to(), "");
   EXPECT_EQ(memory.progress().kept, 15);
@@ -88,7 +89,7 @@ TEST_F(SnapshotsTest, SayWhatALossCostsWhereThatIsMuch) {
 
 TEST_F(SnapshotsTest, GoIntoTheFolderOfCheckpointsWhereMemoryHasNone) {
   free = kRoomForACopy;
-  snapshots.fall_back_to(folder);
+  snapshots.choose_folder("", folder);
   take(15);
   EXPECT_EQ(memory.progress().kept, -1);
   EXPECT_EQ(memory.progress().saved, 15);
@@ -116,7 +117,7 @@ TEST_F(SnapshotsTest, GoIntoTheFolderOfCheckpointsWhereMemoryHasNone) {
 
 TEST_F(SnapshotsTest, StayInAFolderThatAnotherJobHolds) {
   free = kRoomForACopy;
-  snapshots.fall_back_to(folder);
+  snapshots.choose_folder("", folder);
   take(15);
   const Descriptor lock(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
@@ -135,20 +136,38 @@ TEST_F(SnapshotsTest, AreNoneWithoutRoomOrFolderWhichIsSaidOnce) {
 
 TEST_F(SnapshotsTest, AreNoneWhereACopyHasNoRoom) {
   free = kState;
-  snapshots.fall_back_to(folder);
+  snapshots.choose_folder("", folder);
   EXPECT_TRUE(is_put_off(15));
   ASSERT_EQ(told.size(), 1U);
   EXPECT_NE(told.front().find("no snapshot at step 15"), std::string::npos) << told.front();
 }
 
 // A step folder that is resumed from is not looked at for later steps.
-TEST_F(SnapshotsTest, FallBackToTheFolderThatIsResumedFrom) {
+TEST_F(SnapshotsTest, GoToTheFolderThatIsResumedFrom) {
   free = kRoomForACopy;
-  snapshots.resumes_from(folder + "/step-10");
+  snapshots.choose_folder(folder + "/step-10", std::nullopt);
   EXPECT_TRUE(is_put_off(15));
-  snapshots.resumes_from(folder);
+  snapshots.choose_folder(folder + "/", std::nullopt);
   EXPECT_FALSE(is_put_off(20));
   EXPECT_EQ(snapshots.goes_to(), folder);
+}
+
+TEST_F(SnapshotsTest, GoToNoOtherFolderThanTheOneThatIsAskedFor) {
+  free = kRoomForACopy;
+  snapshots.choose_folder("elsewhere", "");
+  EXPECT_TRUE(is_put_off(15));
+  snapshots.choose_folder("elsewhere", folder);
+  take(30);
+  EXPECT_EQ(in_folder(), Steps{30});
+}
+
+// Whether memory has room for it or not, it is the same folder that who supervises the job learns.
+TEST_F(SnapshotsTest, TellTheirFolderToWhoSupervisesTheJob) {
+  snapshots.choose_folder("elsewhere/step-10", folder);
+  take(15);
+  EXPECT_EQ(memory.folder_of_snapshot(), folder);
+  snapshots.choose_folder(folder + "/step-10", std::nullopt);
+  EXPECT_EQ(memory.folder_of_snapshot(), folder);
 }
 
 }  // namespace

@@ -83,11 +83,10 @@ void choose_as_before(JoinedJob& job, const Captured& step, StepPlan& plan) {
 void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   planning::StrategyRequest request = request_of(job, step);
   // Ranks of one machine have no link to be careful with, and a standby's links carry the job.
-  std::optional<comm::LinkFigures>& links = plan.links;
   if (!job.stands_by() && job.options().tune_links && job.cluster().nodes.size() > 1 &&
       job.size() > 1) {
-    links = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
-                              job.options().join_limit);
+    plan.links = comm::probe_links(job.transport(), job.clock(), ProcessCpuClock(),
+                                   job.options().join_limit);
   }
   if (!job.options().plans_file.empty()) return choose_as_before(job, step, plan);
   // Of the generation before: another search might find another plan, and what comes after a loss
@@ -98,8 +97,7 @@ void choose_together(JoinedJob& job, const Captured& step, StepPlan& plan) {
   const bool is_kept = searches && job.chief_says("kept plan", !kept.empty());
   if (searches && !is_kept) {
     const TrialStep what{step.graph, &step.step, &step.bindings, plan.passes, step.seed};
-    plan.strategy =
-        search_together(job, what, links, step.name().empty(), plan.trials, plan.rivals);
+    plan.strategy = search_together(job, what, step.name().empty(), plan);
   } else {
     if (request.builder == planning::kSearch && !searches)
       request.builder = planning::kDefaultBuilder;  // nobody to talk to
@@ -157,6 +155,8 @@ StepPlan plan_step(JoinedJob& job, const Captured& step) {
                        graph.ops.size(), graph.variables.size()));
   StepPlan plan;
   plan.passes = pass_options(job, step);
+  plan.library = comm::library_for(job.transport(), capture::device_of(step.step).str(),
+                                   job.options().join_limit);
   choose_together(job, step, plan);
   plan.program = std::make_shared<const program::Program>(
       passes::rewrite(step.graph, plan.strategy, job.cluster(), plan.passes, plan.chosen_by));

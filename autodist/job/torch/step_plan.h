@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/comm/link_probe.h"
 #include "autodist/job/torch/captured.h"
 #include "autodist/job/torch/counted_trials.h"
@@ -20,6 +21,8 @@
 namespace autodist::job {
 
 struct StepPlan {
+  [[nodiscard]] bool has_library() const { return library != comm::CollectiveLibrary::kNone; }
+
   strategy::Strategy strategy;
   std::shared_ptr<const program::Program> program;
   // How the program was made of the strategy, and where that came from.
@@ -29,6 +32,8 @@ struct StepPlan {
   std::uint32_t trials = 0;  // each a generation of the transport, before the training's
   std::optional<comm::LinkFigures> links;  // as measured for it, at the chief
   std::optional<Rivals> rivals;            // that trials which count compare it with
+  // That all-reduces can have, on the devices of all ranks.
+  comm::CollectiveLibrary library = comm::CollectiveLibrary::kNone;
 };
 
 // By all ranks at the same point: the chief's choice, rewritten by every rank, and compared. Throws

@@ -7,11 +7,14 @@
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/exec/outputs.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/ir/names.h"
+#include "autodist/job/same_batch.h"
+#include "autodist/job/same_bits.h"
 #include "autodist/job/torch/fetching.h"
 #include "autodist/job/torch/step_notes.h"
 #include "autodist/program/sums.h"
@@ -40,6 +43,16 @@ ir::VariableId trained(const ir::Graph& graph, const std::string& name) {
 // Steps by which summaries lag where no version ties the ranks together: far enough that nobody
 // waits for a rank that is slow for a while.
 constexpr std::size_t kAsynchronousLag = 32;
+
+// Steps at whose batches the ranks look, from where a job begins or goes on: who shuffles otherwise
+// than the others does so from the first step on.
+constexpr std::int64_t kComparedBatches = 2;
+
+std::uint64_t digest_of_batch(const Batch& batch) {
+  std::vector<std::uint64_t> digests;
+  for (const torch::Tensor& each : batch) digests.push_back(exec::digest_of_values(each));
+  return digest_of(digests.data(), digests.size() * sizeof(std::uint64_t)).low;
+}
 
 // [begin, end) of so many rows.
 using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
@@ -132,7 +145,7 @@ exec::Calls::Scope enter_call(exec::Runner& runner, exec::Call call) {
 }
 
 StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,
-                 const RunConnections& connections)
+                 const exec::RunnerConnections& connections)
     : job_(job),
       captured_(captured),
       plan_(plan),
@@ -156,15 +169,14 @@ exec::RunnerOptions StepRun::runner_options(RunStart& start) const {
   return options;
 }
 
-void StepRun::begin(RunStart start, const RunConnections& connections) {
+void StepRun::begin(RunStart start, const exec::RunnerConnections& connections) {
   generation_ = start.generation;
-  losses_of_ = model_of_losses();
-  unnoted_.clear();
+  loss_series_ = series_of_losses();
+  uncompared_.clear();
   if (!captured_.scaling) start.state.scale.reset();  // of a job before, which scaled its loss
-  runner_ = std::make_shared<exec::Runner>(
-      plan_.program, program::Rank(job_.rank()), captured_.bindings,
-      exec::RunnerConnections{connections.transport, connections.collectives, &job_.clock()},
-      runner_options(start), std::move(start.state));
+  runner_ =
+      std::make_shared<exec::Runner>(plan_.program, program::Rank(job_.rank()), captured_.bindings,
+                                     connections, runner_options(start), std::move(start.state));
 }
 
 std::vector<NamedTensor> StepRun::state_of_scaling() {
@@ -179,7 +191,7 @@ StepRun::State StepRun::state() { return {runner().gather_state(), state_of_scal
 
 // What a job that is started again finds its losses by; nothing where nobody starts it again, or
 // the same steps need not have the same bits.
-std::optional<std::uint64_t> StepRun::model_of_losses() const {
+std::optional<std::uint64_t> StepRun::series_of_losses() const {
   const bool repeats = program().reproducible() && job_.device().is_cpu();
   if (job_.memory() == nullptr || !repeats) return std::nullopt;
   return digest_of(fmt::format("{} {} {}", job_.number(), captured_.name(),
@@ -187,18 +199,37 @@ std::optional<std::uint64_t> StepRun::model_of_losses() const {
       .low;
 }
 
-// Those that have become known.
-void StepRun::note_losses() {
-  while (!unnoted_.empty() && unnoted_.front()->known()) {
-    const JobLoss loss{unnoted_.front(), runner_, graph().reduction == ir::Reduction::kMean, 0};
-    job_.note_loss(*losses_of_, loss.step(), loss.value());
-    unnoted_.pop_front();
+// Those that have become known. Says once where a start before this one had another one.
+void StepRun::compare_losses() {
+  while (!uncompared_.empty() && uncompared_.front()->known()) {
+    const JobLoss loss{uncompared_.front(), runner_, graph().reduction == ir::Reduction::kMean, 0};
+    const double value = loss.value();
+    const auto before = job_.memory()->compare_loss(*loss_series_, loss.step(), value);
+    const std::string line = before ? other_loss_line(loss.step(), *before, value) : "";
+    if (!line.empty() && !std::exchange(said_other_loss_, true)) job_.say(line);
+    uncompared_.pop_front();
+  }
+}
+
+// Of the whole batch of the step that is next.
+void StepRun::tell_batch(const Batch& batch) {
+  runner().add_to_next_sums(batch_numbers(digest_of_batch(batch)));
+}
+
+// Those of steps whose sums have become known. The chief says once that they differ.
+void StepRun::compare_batches() {
+  while (!told_batches_.empty() && told_batches_.front()->known()) {
+    const exec::StepSums& told = *told_batches_.front();
+    const std::string line = other_batch_line(static_cast<std::int64_t>(told.step()), told.sums());
+    if (!line.empty() && job_.is_chief() && !std::exchange(said_other_batch_, true)) job_.say(line);
+    told_batches_.pop_front();
   }
 }
 
 RunStart StepRun::end_plan(const program::Transition& transition) {
   if (sums_) runner().await(*sums_);  // of the steps before, too; a JobLoss may be asked later
-  note_losses();
+  compare_losses();
+  compare_batches();
   while (!untold_.empty()) before_.push_back(read_note());
   RunStart start;
   start.step = step();
@@ -212,7 +243,8 @@ RunStart StepRun::end_plan(const program::Transition& transition) {
   return start;
 }
 
-void StepRun::begin_plan(RunStart start, const std::function<RunConnections()>& connections) {
+void StepRun::begin_plan(RunStart start,
+                         const std::function<exec::RunnerConnections()>& connections) {
   runner_.reset();  // its memory is the next one's
   try {
     shapes_.adopt(plan_.program);
@@ -265,9 +297,9 @@ double StepRun::run_local(const Batch& rows) { return run_rows(with_scale(rows))
 bool StepRun::verifies() const {
   if (!captured_.trains()) return false;
   if (verifies_next_ && !program().is_placed()) return true;
-  const std::int64_t every = job_options().verify_every;
+  const std::int64_t every = job_.options().verify_every;
   if (every > 0 && step() % every == 0) return true;
-  return !program().is_placed() && step() - first_step_ < job_options().verify_first;
+  return !program().is_placed() && step() - first_step_ < job_.options().verify_first;
 }
 
 double StepRun::run_rows(const Batch& rows) {
@@ -282,9 +314,9 @@ double StepRun::run_rows(const Batch& rows) {
                     job_.rank(), result.unrecorded));
   }
   sums_ = result.sums;
-  if (losses_of_) {
-    unnoted_.push_back(sums_);
-    note_losses();
+  if (loss_series_) {
+    uncompared_.push_back(sums_);
+    compare_losses();
   }
   report_.captured = shapes_.captures() > captures;
   report_.step = step() - 1;
@@ -300,7 +332,7 @@ double StepRun::run_rows(const Batch& rows) {
 
 std::vector<Batch> StepRun::micro_batches(const Batch& rows) const {
   std::vector<Batch> parts;
-  const auto count = static_cast<std::uint32_t>(job_options().accumulate);
+  const auto count = static_cast<std::uint32_t>(job_.options().accumulate);
   for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
     const Rows which = [&](std::int64_t all) { return program::replica_rows(all, i, count); };
     Batch part = count == 1 ? rows : part_of(rows, graph(), which);
@@ -313,7 +345,7 @@ std::vector<Batch> StepRun::micro_batches(const Batch& rows) const {
 exec::StepResult StepRun::run_parts(const Batch& rows) {
   const std::vector<Batch> parts = micro_batches(rows);
   if (program().is_placed()) return runner().step_of_stage(parts);
-  if (parts.empty() || job_options().accumulate == 1) return shapes_.step(runner(), rows);
+  if (parts.empty() || job_.options().accumulate == 1) return shapes_.step(runner(), rows);
   exec::StepResult whole;
   double loss = 0;
   const bool mean = graph().reduction == ir::Reduction::kMean;
@@ -336,9 +368,14 @@ double StepRun::run(const Batch& batch) {
   const Batch whole = with_scale(batch);
   const std::uint32_t part = replica_of(program(), program::Rank(job_.rank()));
   if (program().batch_parts() == 1) return run_rows(whole);
-  return run_rows(part_of(whole, graph(), [&](std::int64_t rows) {
-    return program::part_rows(program(), rows, part);
-  }));
+  const Batch rows = part_of(
+      whole, graph(), [&](std::int64_t all) { return program::part_rows(program(), all, part); });
+  const bool compared = step() - first_step_ < kComparedBatches;
+  if (compared) tell_batch(batch);
+  const double loss = run_rows(rows);
+  if (compared) told_batches_.push_back(sums_);
+  compare_batches();
+  return loss;
 }
 
 StepSummary StepRun::summarise(bool stop, bool save) {

@@ -12,7 +12,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "autodist/exec/runner.h"
@@ -35,12 +34,6 @@ struct RunStart {
 // Of what StepRun::state() gave, and of what this rank owes.
 exec::RankState state_of(std::vector<NamedTensor> saved, std::vector<NamedTensor> owed);
 
-// What a run talks through. All outlive it.
-struct RunConnections {
-  comm::Transport* transport = nullptr;      // the step's own
-  comm::Collectives* collectives = nullptr;  // where the Program has library all-reduces
-};
-
 // This rank is in the call while what is returned lives, after the runner's last step
 // (exec::Calls::begin and enter).
 [[nodiscard]] exec::Calls::Scope begin_call(exec::Runner& runner, exec::Call call);
@@ -50,7 +43,7 @@ class StepRun {
  public:
   // All but `start` outlive it. `plan` may be assigned to between end_plan() and begin_plan().
   StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan, RunStart start,
-          const RunConnections& connections);
+          const exec::RunnerConnections& connections);
   ~StepRun();
   StepRun(const StepRun&) = delete;
   StepRun& operator=(const StepRun&) = delete;
@@ -78,7 +71,7 @@ class StepRun {
   // of the transport is used until begin_plan().
   RunStart end_plan(const program::Transition& transition);
   // `connections` is asked for when the transport is free. Where it throws, no plan runs any more.
-  void begin_plan(RunStart start, const std::function<RunConnections()>& connections);
+  void begin_plan(RunStart start, const std::function<exec::RunnerConnections()>& connections);
 
   // What Session says of them. REQUIRES: between two steps, no other step of the job still changes
   // variables.
@@ -102,11 +95,10 @@ class StepRun {
   StepSummary last_summary();
 
  private:
-  [[nodiscard]] const JobOptions& job_options() const { return job_.options(); }
   [[nodiscard]] const ir::Graph& graph() const { return *captured_.graph; }
   [[nodiscard]] const program::Program& program() const { return *plan_.program; }
   [[nodiscard]] exec::RunnerOptions runner_options(RunStart& start) const;
-  void begin(RunStart start, const RunConnections& connections);
+  void begin(RunStart start, const exec::RunnerConnections& connections);
   [[nodiscard]] std::vector<NamedTensor> state_of_scaling();
   [[nodiscard]] Batch with_scale(Batch batch);
   [[nodiscard]] bool verifies() const;
@@ -114,8 +106,10 @@ class StepRun {
   exec::StepResult run_parts(const Batch& rows);
   // The micro-batches that have rows.
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
-  [[nodiscard]] std::optional<std::uint64_t> model_of_losses() const;
-  void note_losses();
+  [[nodiscard]] std::optional<std::uint64_t> series_of_losses() const;
+  void compare_losses();
+  void tell_batch(const Batch& batch);
+  void compare_batches();
   void read_notes();
   StepSummary read_note();
 
@@ -133,9 +127,12 @@ class StepRun {
   std::map<std::string, std::map<std::string, double>> options_;  // of update rules, as set last
   StepReport report_;
   std::shared_ptr<const exec::StepSums> sums_;  // of the last step
-  // JoinedJob::note_loss(): for what, and of which steps not yet.
-  std::optional<std::uint64_t> losses_of_;
-  std::deque<std::shared_ptr<const exec::StepSums>> unnoted_;
+  // JobMemory::compare_loss(): as what, nothing for not at all; and of which steps not yet.
+  std::optional<std::uint64_t> loss_series_;
+  std::deque<std::shared_ptr<const exec::StepSums>> uncompared_;
+  bool said_other_loss_ = false;
+  std::deque<std::shared_ptr<const exec::StepSums>> told_batches_;  // not compared yet
+  bool said_other_batch_ = false;
   std::vector<torch::Tensor> outputs_;  // of the last step
   std::deque<StepSummary> before_;      // of earlier plans' steps, which nobody has been told of
   std::deque<std::int64_t> untold_;     // steps whose notes were not read yet

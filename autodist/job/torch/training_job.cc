@@ -77,10 +77,9 @@ TrainingJob::~TrainingJob() {
 
 // By the chief, and this rank has not come to it yet.
 bool TrainingJob::has_ended() const {
-  return steps_.have_started() && !finished_ &&
-         std::any_of(steps_.all().begin(), steps_.all().end(), [](const auto& step) {
-           return step->has_runner() && step->runner().calls().has_ended();
-         });
+  return !finished_ && std::any_of(steps_.all().begin(), steps_.all().end(), [](const auto& step) {
+    return step->has_runner() && step->runner().calls().has_ended();
+  });
 }
 
 void TrainingJob::start() {
@@ -247,16 +246,13 @@ void TrainingJob::resume(const std::string& directory) {
 void TrainingJob::wish_for_the_end() {
   wished_for_the_end_ = true;
   for (const auto& step : steps_.all()) {
-    if (steps_.have_started() && !finished_ && step->has_runner()) {
-      step->runner().calls().wish_for_the_end();
-    }
+    if (!finished_ && step->has_runner()) step->runner().calls().wish_for_the_end();
   }
 }
 
 std::optional<std::uint32_t> TrainingJob::who_wishes_for_the_end() const {
   for (const auto& step : steps_.all()) {
-    if (!steps_.have_started() || finished_) break;
-    if (!step->has_runner()) continue;
+    if (finished_ || !step->has_runner()) continue;
     if (const auto rank = step->runner().calls().who_wishes_for_the_end()) return rank;
   }
   return std::nullopt;
@@ -268,7 +264,7 @@ void TrainingJob::leave(const std::string& reason) {
   if (finished_ || left_ || has_ended()) return;
   left_ = true;
   for (const auto& step : steps_.all()) {
-    if (steps_.have_started() && step->has_runner()) {
+    if (step->has_runner()) {
       step->runner().leave(reason);
     } else if (steps_.have_started() || step == steps_.all().front()) {
       comm::leave(job_->transport(), step->generation(), reason);

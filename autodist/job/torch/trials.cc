@@ -1,6 +1,5 @@
 #include "autodist/job/torch/trials.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "autodist/base/error.h"

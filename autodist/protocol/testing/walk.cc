@@ -322,7 +322,7 @@ class Walk {
   // has come into the owner's state.
   void end_of_slice(const World& world, std::size_t i) {
     const program::Slice& slice = program_.slices[i];
-    const bool versions = lag_of(slice.exchange).has_value();
+    const bool versions = !updates_on_arrival(slice.exchange);
     const std::vector<program::RouteStop> stops = stops_of(program_, slice);
     for (Step step = world.first; step < last(); ++step) {
       for (std::uint32_t r = 0; r < job_.ranks; ++r) {

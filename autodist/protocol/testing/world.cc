@@ -88,10 +88,10 @@ class Performing {
   void operator()(const TakeRows& e) const { start(RowsArrived{e.slice}); }
   void operator()(const Merge& e) const {
     hold(setting_, job_.awaited(job_.slice(e.slice), self()) > 0, "only who combines merges");
-    if (lag_of(exchange(e.slice))) {
-      once("merge", self(), e.slice.value, e.step);
-    } else {
+    if (updates_on_arrival(exchange(e.slice))) {
       once("apply", e.from, e.slice.value, e.step);
+    } else {
+      once("merge", self(), e.slice.value, e.step);
     }
     start(Merged{e.slice});
   }

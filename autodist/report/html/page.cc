@@ -8,6 +8,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/base/json_complaint.h"
+#include "autodist/base/text.h"
 #include "autodist/report/html/assets.h"
 #include "autodist/report/html/step_times.h"
 #include "autodist/report/html/timeline.h"
@@ -31,40 +32,11 @@ std::string text_of(const Json& json) {
 
 // JSON inside a script element: no character there may end the element or begin a comment.
 std::string inside_script(const std::string& json) {
-  std::string text;
-  text.reserve(json.size() + json.size() / 64);
-  for (std::size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (c == '<' || c == '>' || c == '&') {
-      text += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      text += c;
-    }
-  }
-  return text;
+  return escaped(json, {{'<', "\\u003c"}, {'>', "\\u003e"}, {'&', "\\u0026"}});
 }
 
 std::string inside_html(const std::string& plain) {
-  std::string text;
-  for (const char c : plain) {
-    switch (c) {
-      case '<':
-        text += "&lt;";
-        break;
-      case '>':
-        text += "&gt;";
-        break;
-      case '&':
-        text += "&amp;";
-        break;
-      case '"':
-        text += "&quot;";
-        break;
-      default:
-        text += c;
-    }
-  }
-  return text;
+  return escaped(plain, {{'<', "&lt;"}, {'>', "&gt;"}, {'&', "&amp;"}, {'"', "&quot;"}});
 }
 
 Json rows_json(const Timeline& timeline) {
@@ -211,9 +183,7 @@ Json middle_of(const RunLog& run, const char* name, bool upper) {
   const auto column = std::find(run.names.begin(), run.names.end(), name);
   if (column == run.names.end()) return nullptr;
   std::vector<double> values = run.columns[static_cast<std::size_t>(column - run.names.begin())];
-  values.erase(std::remove_if(values.begin(), values.end(),
-                              [](double value) { return !std::isfinite(value); }),
-               values.end());
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
   if (values.empty()) return nullptr;
   const auto at =
       values.begin() + static_cast<std::ptrdiff_t>((upper ? values.size() : values.size() - 1) / 2);
@@ -248,24 +218,6 @@ Json run_json(const std::optional<RunLog>& run) {
           {"columns", std::move(columns)}};
 }
 
-Json prediction_json(const std::optional<PagePrediction>& prediction) {
-  if (!prediction) return nullptr;
-  Json memory = Json::array();
-  for (const PageMemory& each : prediction->memory) {
-    Json parts = Json::array();
-    for (const auto& [name, bytes] : each.parts) {
-      parts.push_back({{"name", name}, {"bytes", bytes.value}});
-    }
-    memory.push_back({{"device", each.device},
-                      {"parts", std::move(parts)},
-                      {"capacity_bytes", each.capacity.value}});
-  }
-  return {{"step_seconds", prediction->step.value},
-          {"bound_seconds", prediction->bound.value},
-          {"bound_reason", prediction->bound_reason},
-          {"memory", std::move(memory)}};
-}
-
 Json plan_json_of(const PageInputs& inputs) {
   const strategy::Strategy* strategy = inputs.strategy ? &*inputs.strategy : nullptr;
   if (inputs.graph != nullptr) {
@@ -275,8 +227,27 @@ Json plan_json_of(const PageInputs& inputs) {
   return strategy == nullptr ? Json(nullptr) : plan_section(*strategy, kVariables);
 }
 
-Json placement_json_of(const PageInputs& inputs) {
-  return inputs.placement ? placement_section(*inputs.placement) : Json(nullptr);
+Json placement_json(const std::optional<PagePlacement>& placement) {
+  if (!placement) return nullptr;
+  Json devices = Json::array();
+  for (const PlacedDevice& each : placement->devices) {
+    devices.push_back({{"name", each.name},
+                       {"tasks", each.tasks},
+                       {"work_seconds", each.work.value},
+                       {"transfer_seconds", each.transfers.value},
+                       {"memory_bytes", each.memory.value},
+                       {"capacity_bytes", each.capacity.value},
+                       {"received_bytes", each.received.value},
+                       {"sent_bytes", each.sent.value}});
+  }
+  return {{"graph", placement->graph},
+          {"objective", placement->objective},
+          {"value_seconds", placement->value.value},
+          {"bound_seconds", placement->bound.value},
+          {"found_by", placement->found_by},
+          {"evaluations", placement->evaluations},
+          {"about_timeline", placement->about_timeline},
+          {"devices", std::move(devices)}};
 }
 
 // Fills {{name}} of the template; what is filled in is not looked at again.
@@ -295,29 +266,32 @@ std::string filled(const std::string& text,
 
 }  // namespace
 
-PagePrediction prediction_of(const Json& json) {
-  PagePrediction prediction;
-  prediction.step = Seconds(json.at("step_seconds").get<double>());
-  prediction.bound = Seconds(json.at("bound_seconds").get<double>());
-  prediction.bound_reason = json.at("bound_reason").get<std::string>();
+Json prediction_of(const Json& json) {
+  Json prediction{{"step_seconds", json.at("step_seconds").get<double>()},
+                  {"bound_seconds", json.at("bound_seconds").get<double>()},
+                  {"bound_reason", json.at("bound_reason").get<std::string>()},
+                  {"memory", Json::array()}};
   for (const Json& rank : json.at("ranks")) {
     const Json& use = rank.at("memory");
-    PageMemory memory;
-    memory.device = rank.at("device").get<std::string>();
-    memory.capacity = Bytes(use.at("capacity_bytes").get<std::int64_t>());
-    Bytes known;
-    for (const char* part : {"parameter", "gradient", "activation", "optimizer", "communication"}) {
-      const Bytes bytes(use.at(std::string(part) + "_bytes").get<std::int64_t>());
-      if (known + bytes > Bytes(use.at("device_bytes").get<std::int64_t>())) continue;
+    Json memory{{"device", rank.at("device").get<std::string>()},
+                {"parts", Json::array()},
+                {"capacity_bytes", use.at("capacity_bytes").get<std::int64_t>()}};
+    std::int64_t known = 0;
+    for (const char* part :
+         {"parameter", "gradient", "activation", "optimizer", "overhead", "communication"}) {
+      const std::string key = fmt::format("{}_bytes", part);
+      if (!use.contains(key) && key == "overhead_bytes") continue;  // of a GPU
+      const auto bytes = use.at(key).get<std::int64_t>();
+      if (known + bytes > use.at("device_bytes").get<std::int64_t>()) continue;
       known += bytes;  // communication may lie in the host's memory
-      memory.parts.emplace_back(part, bytes);
+      memory["parts"].push_back({{"name", part}, {"bytes", bytes}});
     }
-    prediction.memory.push_back(std::move(memory));
+    prediction["memory"].push_back(std::move(memory));
   }
   return prediction;
 }
 
-PagePrediction parse_prediction(const std::string& text, const std::string& where) {
+Json parse_prediction(const std::string& text, const std::string& where) {
   try {
     return prediction_of(Json::parse(text));
   } catch (const std::exception& error) {
@@ -335,8 +309,8 @@ std::string to_html(const PageInputs& inputs) {
                   {"sources", inputs.sources},
                   {"timelines", traces_json(inputs.traces)},
                   {"run", run_json(inputs.run)},
-                  {"prediction", prediction_json(inputs.prediction)},
-                  {"placement", placement_json_of(inputs)},
+                  {"prediction", inputs.prediction},
+                  {"placement", placement_json(inputs.placement)},
                   {"sweep", inputs.sweep ? inputs.sweep->section : Json(nullptr)},
                   {"remarks", inputs.remarks},
                   {"plan", plan_json_of(inputs)}};

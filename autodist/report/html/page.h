@@ -4,16 +4,15 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "autodist/ir/graph.h"
 #include "autodist/program/program.h"
-#include "autodist/report/html/placement_section.h"
 #include "autodist/report/html/plan_section.h"
 #include "autodist/report/html/run_log.h"
 #include "autodist/report/html/sweep_section.h"
@@ -30,19 +29,27 @@ struct PageTrace {
   std::vector<std::string> places = {};
 };
 
-// A rank's memory in a step, as far as it is known; the parts add up to what the device holds.
-struct PageMemory {
-  std::string device;
-  std::vector<std::pair<std::string, Bytes>> parts;  // "parameters", "gradients"
-  Bytes capacity;                                    // 0: unknown
+struct PlacedDevice {
+  std::string name;
+  std::size_t tasks = 0;
+  Seconds work;       // of a step
+  Seconds transfers;  // of a step: while its links are busy
+  Bytes memory;
+  Bytes capacity;  // 0: unknown
+  Bytes received;  // per step
+  Bytes sent;
 };
 
-// What `simulate --json` says.
-struct PagePrediction {
-  Seconds step;
-  Seconds bound;  // of the plan
-  std::string bound_reason;
-  std::vector<PageMemory> memory;  // by rank
+// What every device of a placement does, holds and carries. Its timeline is a trace with places.
+struct PagePlacement {
+  std::string graph;
+  std::string objective;  // "makespan", "throughput"
+  Seconds value;          // what was found
+  Seconds bound;          // no placement is below
+  std::string found_by;
+  std::uint64_t evaluations = 0;
+  std::vector<PlacedDevice> devices;
+  std::string about_timeline;  // how its rows came about, one sentence
 };
 
 struct PageInputs {
@@ -55,18 +62,20 @@ struct PageInputs {
   NextBestByName next_best;  // by variable
   std::vector<PageTrace> traces;
   std::optional<RunLog> run;
-  std::optional<PagePrediction> prediction;
+  nlohmann::ordered_json prediction;  // prediction_of(); null: none
   std::optional<PagePlacement> placement;
   std::optional<PageSweep> sweep;
   std::vector<std::string> remarks;  // what the page lacks, and why; one sentence each
   std::vector<std::string> sources;  // names of what the page was made from, without folders
 };
 
-// Of what planning::prediction_json() makes. Throws an exception of nlohmann::json for other JSON.
-PagePrediction prediction_of(const nlohmann::ordered_json& json);
+// The page's part on what planning::prediction_json() makes: the step, its bound, and every rank's
+// memory, whose parts add up to what the device holds. Throws an exception of nlohmann::json for
+// other JSON.
+nlohmann::ordered_json prediction_of(const nlohmann::ordered_json& json);
 
 // Of a file of such JSON. Throws Error(kUsage) for what is not of `simulate --json`.
-PagePrediction parse_prediction(const std::string& json, const std::string& where);
+nlohmann::ordered_json parse_prediction(const std::string& json, const std::string& where);
 
 // The page. Throws Error(kUsage) for a trace that is none.
 std::string to_html(const PageInputs& inputs);

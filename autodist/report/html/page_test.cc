@@ -146,9 +146,7 @@ TEST(Page, IsMadeOfAStrategyAlone) {
 
 TEST(Page, StaysBelowTwoMegabytesForALongRun) {
   PageInputs inputs = everything();
-  RunLog log;
-  log.names = {"loss", "samples_per_second", "step_seconds", "waiting_seconds"};
-  log.columns.resize(log.names.size());
+  RunLog log({"loss", "samples_per_second", "step_seconds", "waiting_seconds"});
   for (std::int64_t step = 0; step < 10'000; ++step) {
     const auto x = static_cast<double>(step);
     log.add(step, {1.0 / (x + 3), 1234.56789 + x / 7, 0.0123456789 * x, 1e-7 * x / 3});
@@ -168,9 +166,7 @@ TEST(Page, StaysBelowTwoMegabytesForALongRun) {
 
 TEST(Page, SaysHowOftenRanksWereLost) {
   PageInputs inputs;
-  inputs.run = RunLog{};
-  inputs.run->names = {"loss"};
-  inputs.run->columns = {{}};
+  inputs.run = RunLog({"loss"});
   inputs.run->add(7, {0.5});
   inputs.run->losses = {{5, 2, Seconds{1.75}}};
   EXPECT_NE(to_html(inputs).find(R"("losses":[{"step":5,"steps_again":2,"away_seconds":1.75}])"),
@@ -181,12 +177,18 @@ TEST(Page, ReadsWhatSimulatePrints) {
   const std::string text = R"({"step_seconds": 0.5, "bound_seconds": 0.25,
     "bound_reason": "compute", "ranks": [{"device": "a:CPU:0", "memory": {"device_bytes": 10,
     "parameter_bytes": 4, "gradient_bytes": 3, "activation_bytes": 2, "optimizer_bytes": 1,
-    "communication_bytes": 9, "capacity_bytes": 8, "missing_bytes": 2}}]})";
-  const PagePrediction prediction = parse_prediction(text, "p.json");
-  EXPECT_EQ(prediction.bound, Seconds(0.25));
-  ASSERT_EQ(prediction.memory.size(), 1U);
-  EXPECT_EQ(prediction.memory[0].parts.size(), 4U);  // what lies in the host's memory is left out
-  EXPECT_EQ(prediction.memory[0].capacity, Bytes(8));
+    "communication_bytes": 9, "capacity_bytes": 8, "missing_bytes": 2}},
+    {"device": "b:GPU:0", "memory": {"device_bytes": 17, "parameter_bytes": 4,
+    "gradient_bytes": 3, "activation_bytes": 2, "optimizer_bytes": 1, "overhead_bytes": 7,
+    "communication_bytes": 9, "capacity_bytes": 20, "missing_bytes": 0}}]})";
+  const nlohmann::ordered_json prediction = parse_prediction(text, "p.json");
+  EXPECT_EQ(prediction.at("bound_seconds"), 0.25);
+  const auto& memory = prediction.at("memory");
+  ASSERT_EQ(memory.size(), 2U);
+  EXPECT_EQ(memory[0].at("parts").size(), 4U);  // what lies in the host's memory is left out
+  EXPECT_EQ(memory[0].at("capacity_bytes"), 8);
+  ASSERT_EQ(memory[1].at("parts").size(), 5U);
+  EXPECT_EQ(memory[1].at("parts").back().at("name"), "overhead");
   EXPECT_THROW(parse_prediction("{}", "p.json"), Error);
   EXPECT_THROW(parse_prediction("[", "p.json"), Error);
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -97,7 +96,7 @@ Json variable_row(const ir::Graph& graph, ir::VariableId id, const strategy::Nod
     why = {slices_reason(*program, id), program::reason(program->exchange(id))};
   }
   why.push_back(priorities.of(*node));
-  why.erase(std::remove(why.begin(), why.end(), ""), why.end());
+  std::erase(why, "");
   row["why"] = fmt::format("{}", fmt::join(why, " "));
   return row;
 }

@@ -93,20 +93,16 @@ RunLog parse_json_lines(const std::vector<std::string>& lines, const std::string
 }
 
 RunLog parse_csv(const std::vector<std::string>& lines, const std::string& where) {
-  RunLog log;
-  log.names = cells_of(lines.front());
-  log.names.erase(log.names.begin());
-  const bool has_plan = !log.names.empty() && log.names.back() == kPlan;
-  if (has_plan) log.names.pop_back();
-  log.columns.resize(log.names.size());
-  const std::size_t width = 1 + log.names.size() + (has_plan ? 1 : 0);
+  const std::vector<std::string> head = cells_of(lines.front());
+  const bool has_plan = head.size() > 1 && head.back() == kPlan;
+  RunLog log(std::vector<std::string>(head.begin() + 1, head.end() - (has_plan ? 1 : 0)));
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const std::vector<std::string> cells = cells_of(lines[i]);
-    if (cells.size() != width) {
+    if (cells.size() != head.size()) {
       if (i + 1 == lines.size() && i > 1) break;  // cut short
       fail(ErrorCode::kUsage,
            "{}, line {}: {} fields, {} expected as in the head. Mend the line, or leave it out.",
-           where, i + 1, cells.size(), width);
+           where, i + 1, cells.size(), head.size());
     }
     const double step = number_of(cells.front());
     if (!(std::abs(step) < 1e15)) {
@@ -197,9 +193,7 @@ RunLog thinned(const RunLog& log, std::size_t most) {
     const std::size_t end = (i + 1) * log.steps.size() / stretches;
     for (const std::vector<double>& column : looked_at) keep_extremes(column, begin, end, kept);
   }
-  RunLog result;
-  result.names = log.names;
-  result.columns.resize(log.columns.size());
+  RunLog result(log.names);
   result.overwritten = log.overwritten;
   for (const std::size_t i : kept) {
     std::vector<double> values;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autodist/base/units.h"
@@ -19,6 +20,11 @@ struct LostRank {
 };
 
 struct RunLog {
+  RunLog() = default;
+  // Without steps, of figures of these names.
+  explicit RunLog(std::vector<std::string> figures)
+      : names(std::move(figures)), columns(names.size()) {}
+
   std::vector<std::int64_t> steps;  // ascending
   std::vector<std::string> names;   // "loss", "samples_per_second"
   // columns[i][j]: names[i] at steps[j]; not a number where it was none.

@@ -9,6 +9,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/base/json_complaint.h"
+#include "autodist/program/trace.h"
 
 namespace autodist::report {
 namespace {
@@ -18,9 +19,6 @@ constexpr std::int64_t kRounding = 1;  // rows that touch may overlap by a nanos
 constexpr std::int64_t kMostJoined = 8;
 constexpr std::size_t kLongestName = 160;
 constexpr double kLongestMicroseconds = 1e12;  // eleven days: beyond it a time is no time of a step
-const std::set<std::string> kActivities{"compute", "gate",   "queue",     "wire",
-                                        "merge",   "update", "install",   "collective",
-                                        "send",    "recv",   "contribute"};
 
 class Numbers {
  public:
@@ -61,7 +59,7 @@ class Reader {
     }
     if (phase != "X" && phase != "b") return;
     const auto activity = event.value("cat", std::string());
-    if (kActivities.count(activity) == 0) return;
+    if (!program::activity_named(activity)) return;
     const nlohmann::json& arguments = event.at("args");
     const nlohmann::json& duration = event.contains("dur") ? event.at("dur") : arguments.at("dur");
     TimelineRow row;
@@ -169,14 +167,6 @@ std::vector<TimelineRow> longest_of(const std::vector<TimelineRow>& rows, std::s
   return result;
 }
 
-std::vector<TimelineRow> rows_of(const Timeline& timeline, const std::set<std::uint64_t>& steps) {
-  std::vector<TimelineRow> rows;
-  for (const TimelineRow& row : timeline.rows) {
-    if (steps.count(row.step) != 0) rows.push_back(row);
-  }
-  return rows;
-}
-
 }  // namespace
 
 Timeline read_timeline(const std::string& chrome_json, const std::string& where) {
@@ -219,7 +209,7 @@ Timeline thinned(const Timeline& timeline, const std::vector<std::uint64_t>& wan
     total += found->second;
   }
   Timeline result = timeline;
-  result.rows = rows_of(timeline, kept);
+  std::erase_if(result.rows, [&](const TimelineRow& row) { return kept.count(row.step) == 0; });
   std::int64_t end = 0;
   for (const TimelineRow& row : result.rows) end = std::max(end, row.end_ns);
   const std::int64_t span = result.rows.empty() ? 0 : end - result.rows.front().start_ns;

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "autodist/base/units.h"
 #include "autodist/program/program.h"
 
 namespace autodist::report {

@@ -3,12 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "autodist/base/check.h"
 #include "autodist/ir/factors.h"
-#include "autodist/ir/rows.h"
-#include "autodist/passes/pipeline.h"
 #include "autodist/program/slice_size.h"
 
 namespace autodist::search {
@@ -63,7 +60,7 @@ Analytic::Analytic(const Space& space, const program::Program& program, const si
 
 void Analytic::read_variables(const program::Program& program) {
   const ir::Graph& graph = *program.graph;
-  const double staging = costs_.device(program::Rank(members_.front())).staging_bytes_per_s;
+  const double staging = sim::staging_bytes_per_s(costs_, program);
   const double updating = sim::update_bytes_per_s(costs_, program);
   for (std::size_t i = 0; i < graph.variables.size(); ++i) {
     const ir::VariableId id(i);
@@ -145,12 +142,9 @@ std::string Analytic::bound_of(const Score& score) const {
 // The longest of what a side must carry, and where.
 void Analytic::raise_by_sides(const Point& point, Loads& loads, double stretch,
                               Bottleneck& bottleneck) const {
-  struct Side {
-    double sum = 0;
-    double first = 0;  // the first gradient among those needed so far
-    double most = 0;
-  };
-  std::vector<Side> sides(loads.sides, Side{0, compute_, 0});
+  using Side = Loads::Scratch::Side;
+  std::vector<Side>& sides = loads.scratch.sides;
+  sides.assign(loads.sides, Side{0, compute_, 0});
   for (std::uint32_t v : by_need_) {  // outside: loads of a variable lie together
     const double complete = variables_[v].complete;
     const double needed = variables_[v].needed;
@@ -191,7 +185,8 @@ Analytic::Bottleneck Analytic::bottleneck_of(const Point& point, Loads& loads, d
 // takes nothing from them.
 double Analytic::busy_in(const Point& point, Loads& loads, double step, double busy) const {
   const double waiting = step - busy;
-  std::vector<double> works(nodes_.size());
+  std::vector<double>& works = loads.scratch.works;
+  works.assign(nodes_.size(), 0);
   for (std::uint32_t v : by_need_) {
     const VariableFacts& facts = variables_[v];
     const double late = compute_ > 0 ? (facts.complete - facts.needed) * busy / compute_ : 0;
@@ -211,12 +206,18 @@ double Analytic::busy_in(const Point& point, Loads& loads, double step, double b
 
 Score Analytic::score(const Point& point) const {
   Loads loads;
-  return score(point, loads);
+  load(point, loads);
+  return score_of(point, loads);
 }
 
 Score Analytic::score(const Point& point, Loads& loads) const {
-  constexpr int kRounds = 3;  // each is nearer to the step whose waits are those that it was given
   load(point, loads);
+  loads.choices = point.choices;  // for the next point to be compared with
+  return score_of(point, loads);
+}
+
+Score Analytic::score_of(const Point& point, Loads& loads) const {
+  constexpr int kRounds = 3;  // each is nearer to the step whose waits are those that it was given
   double busy = busy_in(point, loads, compute_, compute_);
   Bottleneck bottleneck = bottleneck_of(point, loads, busy);
   for (int round = 0; round < kRounds && bottleneck.seconds > busy; ++round) {

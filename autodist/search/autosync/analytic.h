@@ -74,6 +74,32 @@ class Analytic {
     std::vector<double> fused;    // by rank: messages per piece fused with others of its owner
     std::vector<double> library;  // by variable: bytes of all that a library reduces with it
 
+    // What a score works in, kept so that further ones need no memory. Nothing in it outlives one.
+    struct Scratch {
+      struct Shard {  // of a group
+        std::uint32_t group = 0;
+        bool at_every_rank = false;  // updated there
+        std::uint32_t variable = 0;
+        double part = 1;
+      };
+      struct Side {
+        double sum = 0;
+        double first = 0;  // the first gradient among those needed so far
+        double most = 0;
+      };
+      std::vector<bool> changed;     // by variable: its row must be made again
+      std::vector<double> owned;     // this point's, as the last one's in Loads
+      std::vector<double> fused;     // this point's
+      std::vector<double> library;   // this point's
+      std::vector<Shard> shards;     // of all groups
+      std::vector<double> pieces;    // by rank: parts that are fused there
+      std::vector<double> own;       // by node: the part of one variable that it owns
+      std::vector<double> messages;  // by node: in so many messages
+      std::vector<Side> sides;
+      std::vector<double> works;  // by node: seconds of the engine beside ops
+    };
+    Scratch scratch;
+
     double& at(std::size_t variable, std::size_t side) { return of[variable * sides + side]; }
     double& core(std::size_t variable, std::size_t node) { return cores[variable * nodes + node]; }
   };
@@ -139,21 +165,24 @@ class Analytic {
   void read_variables(const program::Program& program);
   void read_library_links();
 
+  // Of the point that `loads` was filled by.
+  [[nodiscard]] Score score_of(const Point& point, Loads& loads) const;
+
   // analytic_loads.cc
   void load(const Point& point, Loads& loads) const;
-  [[nodiscard]] std::vector<bool> take_inputs(const Point& point, Loads& loads) const;
-  [[nodiscard]] std::vector<double> owners_of(const Point& point, const Loads& loads) const;
-  void share_groups(const Point& point, const Loads& loads, std::vector<double>& owned) const;
-  [[nodiscard]] std::vector<double> fused_messages(const std::vector<double>& owned) const;
+  void take_inputs(const Point& point, Loads& loads) const;
+  // What the scratch has of the point.
+  void find_owners(const Point& point, Loads& loads) const;
+  void share_groups(const Point& point, Loads& loads) const;
+  void count_fused_messages(Loads& loads) const;
+  void sum_library_groups(const Point& point, Loads& loads) const;
   // Whether a part of a variable is fused with others of its owner.
   [[nodiscard]] bool is_small(const VariableFacts& facts, double part) const {
     return part > 0 && part * facts.bytes < fuse_below_ && !facts.exchange.by_rows;
   }
-  [[nodiscard]] std::vector<double> library_groups(const Point& point, const Loads& loads) const;
-  void add_library(std::size_t variable, double group, Loads& loads) const;
+  void add_library(std::size_t variable, Loads& loads) const;
   void add_to_all(std::size_t variable, double bytes, double messages, double work,
                   Loads& loads) const;
-  void add_slices(const Point& point, std::size_t variable, Loads& loads) const;
   void add_factors(std::size_t variable, Loads& loads) const;
   void add_gathered(const Point& point, std::size_t variable, Loads& loads) const;
   void add_variable(std::size_t variable, Loads& loads) const;

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "autodist/base/check.h"
 #include "autodist/search/autosync/analytic.h"
@@ -15,11 +16,27 @@ using sim::seconds_for;
 
 double to_double(Bytes bytes) { return static_cast<double>(bytes.value); }
 
+// Calls visit(first, last) for the shards of each group, in the order of their variables. Those of
+// one variable in one group are equal.
+template <typename Visit>
+void for_each_group(std::vector<Analytic::Loads::Scratch::Shard>& shards, Visit visit) {
+  const auto group = [](const auto& shard) { return std::pair(shard.group, shard.at_every_rank); };
+  std::sort(shards.begin(), shards.end(), [&](const auto& a, const auto& b) {
+    return std::tuple(group(a), a.variable) < std::tuple(group(b), b.variable);
+  });
+  for (auto first = shards.begin(); first != shards.end();) {
+    const auto last = std::find_if(
+        first, shards.end(), [&](const auto& shard) { return group(shard) != group(*first); });
+    visit(first, last);
+    first = last;
+  }
+}
+
 }  // namespace
 
 Analytic::Traffic Analytic::traffic_of(const VariableFacts& facts, const Choice& choice,
                                        Bytes slice) const {
-  const program::Exchange exchange = space_.exchange_of(choice, facts.exchange);
+  const program::Exchange exchange = Space::exchange_of(choice, facts.exchange);
   const program::Loads each = program::loads_of(exchange, facts.size);
   Traffic traffic;
   traffic.by_library = !goes_in_slices(exchange);
@@ -56,8 +73,10 @@ void Analytic::add_variable(std::size_t variable, Loads& loads) const {
   const std::size_t n = nodes_.size();
   const std::size_t ranks = node_of_rank_.size();
   const double* owned = &loads.owned[variable * ranks];
-  std::vector<double> own(n);
-  std::vector<double> messages(n);
+  std::vector<double>& own = loads.scratch.own;
+  std::vector<double>& messages = loads.scratch.messages;
+  own.assign(n, 0);
+  messages.assign(n, 0);
   double all_messages = 0;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     if (owned[rank] <= 0) continue;
@@ -91,17 +110,6 @@ void Analytic::add_variable(std::size_t variable, Loads& loads) const {
   }
   const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
   loads.trip[variable] = 2 * (traffic.fetched > 0 ? 2 : there) * worst + install;
-}
-
-void Analytic::add_slices(const Point& point, std::size_t variable, Loads& loads) const {
-  const Traffic& traffic = loads.traffic[variable];
-  if (!traffic.to_all) {
-    add_variable(variable, loads);
-  } else if (traffic.sums_products) {
-    add_factors(variable, loads);
-  } else {
-    add_gathered(point, variable, loads);
-  }
 }
 
 // Every member sends `bytes` in so many messages to all others, and works with everyone's.
@@ -188,15 +196,10 @@ void Analytic::add_traffic(std::size_t i, std::size_t variable, const NodeTraffi
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
-void Analytic::share_groups(const Point& point, const Loads& loads,
-                            std::vector<double>& owned) const {
-  struct Shard {
-    std::uint32_t group = 0;
-    bool at_every_rank = false;  // updated there
-    std::uint32_t variable = 0;
-    double part = 1;
-  };
-  std::vector<Shard> shards;
+void Analytic::share_groups(const Point& point, Loads& loads) const {
+  auto& shards = loads.scratch.shards;
+  shards.clear();
+  shards.reserve(variables_.size());
   for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (choice.kind != ChoiceKind::kAllReduce || !variables_[i].trained) continue;
@@ -206,13 +209,8 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
     const bool at_every_rank = !traffic.at_owner;
     for (std::uint32_t place : choice.places) shards.push_back({place, at_every_rank, i, part});
   }
-  const auto group = [](const Shard& shard) { return std::pair(shard.group, shard.at_every_rank); };
-  std::stable_sort(shards.begin(), shards.end(),
-                   [&](const Shard& a, const Shard& b) { return group(a) < group(b); });
   const std::size_t ranks = node_of_rank_.size();
-  for (auto first = shards.begin(); first != shards.end();) {
-    const auto last = std::find_if(
-        first, shards.end(), [&](const Shard& shard) { return group(shard) != group(*first); });
+  for_each_group(shards, [&](auto first, auto last) {
     double total = 0;
     for (auto shard = first; shard != last; ++shard) {
       total += variables_[shard->variable].bytes * shard->part;
@@ -220,7 +218,7 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
     const double each = total / members_count_;
     double before = 0;
     for (; first != last; ++first) {
-      double* own = &owned[first->variable * ranks];
+      double* own = &loads.scratch.owned[first->variable * ranks];
       const double bytes = variables_[first->variable].bytes * first->part;
       if (variables_[first->variable].exchange.by_rows || total <= 0) {  // rows: a block per member
         for (std::uint32_t rank : members_) own[rank] += first->part / members_count_;
@@ -234,13 +232,13 @@ void Analytic::share_groups(const Point& point, const Loads& loads,
       }
       before += bytes;
     }
-  }
+  });
 }
 
-// Library collectives have no owners: every card carries them, one after another. `group`: bytes
-// of all that is reduced at once.
-void Analytic::add_library(std::size_t variable, double group, Loads& loads) const {
+// Library collectives have no owners: every card carries them, one after another.
+void Analytic::add_library(std::size_t variable, Loads& loads) const {
   const VariableFacts& facts = variables_[variable];
+  const double group = loads.library[variable];
   const Bytes bytes(static_cast<std::int64_t>(group));
   const double all = sim::all_reduce_seconds(costs_.collectives, library_links_, bytes).value;
   const double seconds = group > 0 ? all * facts.bytes / group : 0;
@@ -258,10 +256,10 @@ void Analytic::add_library(std::size_t variable, double group, Loads& loads) con
   loads.trip[variable] = all + facts.install_updating;
 }
 
-// By variable and rank.
-std::vector<double> Analytic::owners_of(const Point& point, const Loads& loads) const {
+void Analytic::find_owners(const Point& point, Loads& loads) const {
   const std::size_t ranks = node_of_rank_.size();
-  std::vector<double> owned(variables_.size() * ranks);
+  std::vector<double>& owned = loads.scratch.owned;
+  owned.assign(variables_.size() * ranks, 0);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     const Choice& choice = point.choices[i];
     if (!variables_[i].trained || choice.kind != ChoiceKind::kServers) continue;
@@ -269,51 +267,54 @@ std::vector<double> Analytic::owners_of(const Point& point, const Loads& loads) 
       owned[i * ranks + rank_of_server_[place]] += 1 / static_cast<double>(choice.places.size());
     }
   }
-  share_groups(point, loads, owned);
-  return owned;
+  share_groups(point, loads);
 }
 
-std::vector<double> Analytic::fused_messages(const std::vector<double>& owned) const {
+void Analytic::count_fused_messages(Loads& loads) const {
   const std::size_t ranks = node_of_rank_.size();
-  std::vector<double> bytes(ranks);
-  std::vector<double> pieces(ranks);
+  const std::vector<double>& owned = loads.scratch.owned;
+  std::vector<double>& fused = loads.scratch.fused;  // bytes, and then messages per piece
+  std::vector<double>& pieces = loads.scratch.pieces;
+  fused.assign(ranks, 0);
+  pieces.assign(ranks, 0);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       const double part = owned[i * ranks + rank];
       if (!is_small(variables_[i], part)) continue;
-      bytes[rank] += part * variables_[i].bytes;
+      fused[rank] += part * variables_[i].bytes;
       pieces[rank] += 1;
     }
   }
-  std::vector<double> messages(ranks);
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    if (pieces[rank] > 0) messages[rank] = std::ceil(bytes[rank] / fuse_below_) / pieces[rank];
+    if (pieces[rank] > 0) fused[rank] = std::ceil(fused[rank] / fuse_below_) / pieces[rank];
   }
-  return messages;
 }
 
-// By variable: bytes of all that a library reduces with it.
-std::vector<double> Analytic::library_groups(const Point& point, const Loads& loads) const {
-  std::map<std::uint32_t, double> groups;
-  std::vector<double> of(variables_.size());
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
+void Analytic::sum_library_groups(const Point& point, Loads& loads) const {
+  std::vector<double>& of = loads.scratch.library;
+  of.assign(variables_.size(), 0);
+  auto& shards = loads.scratch.shards;  // whole variables
+  shards.clear();
+  for (std::uint32_t i = 0; i < variables_.size(); ++i) {
     if (!variables_[i].trained || !loads.traffic[i].by_library) continue;
-    groups[point.choices[i].places.front()] += variables_[i].bytes;
+    shards.push_back({point.choices[i].places.front(), true, i, 1});
   }
-  for (std::size_t i = 0; i < variables_.size() && !groups.empty(); ++i) {
-    if (!variables_[i].trained || !loads.traffic[i].by_library) continue;
-    of[i] = groups.at(point.choices[i].places.front());
-  }
-  return of;
+  for_each_group(shards, [&](auto first, auto last) {
+    double bytes = 0;
+    for (auto shard = first; shard != last; ++shard) bytes += variables_[shard->variable].bytes;
+    for (; first != last; ++first) of[first->variable] = bytes;
+  });
 }
 
-// Puts into `loads` what its rows follow from: choices, the parts that ranks own, what is fused
-// there, and the library's groups. By variable, whether its row must be made again.
-std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const {
+// Puts into `loads` what its rows follow from besides choices: what these mean, the parts that
+// ranks own, what is fused there, and the library's groups. Notes which rows must be made again.
+void Analytic::take_inputs(const Point& point, Loads& loads) const {
   const std::size_t ranks = node_of_rank_.size();
   const Bytes slice = point.slice_bytes > Bytes{0} ? point.slice_bytes : slice_;
   const bool all = loads.choices.empty() || loads.slice != slice;
-  std::vector<bool> changed(variables_.size(), all);
+  Loads::Scratch& next = loads.scratch;
+  std::vector<bool>& changed = next.changed;
+  changed.assign(variables_.size(), all);
   bool any = all;
   loads.traffic.resize(variables_.size());
   for (std::size_t i = 0; i < variables_.size(); ++i) {
@@ -321,24 +322,22 @@ std::vector<bool> Analytic::take_inputs(const Point& point, Loads& loads) const 
     loads.traffic[i] = traffic_of(variables_[i], point.choices[i], slice);
     changed[i] = any = true;
   }
-  if (!any) return changed;
-  std::vector<double> owned = owners_of(point, loads);
-  std::vector<double> fused = fused_messages(owned);
-  std::vector<double> library = library_groups(point, loads);
+  if (!any) return;
+  find_owners(point, loads);
+  count_fused_messages(loads);
+  sum_library_groups(point, loads);
   for (std::size_t i = 0; i < variables_.size() && !all; ++i) {
-    if (library[i] != loads.library[i]) changed[i] = true;
+    if (next.library[i] != loads.library[i]) changed[i] = true;
     for (std::size_t rank = 0; rank < ranks && !changed[i]; ++rank) {
-      const double part = owned[i * ranks + rank];
+      const double part = next.owned[i * ranks + rank];
       changed[i] = part != loads.owned[i * ranks + rank] ||
-                   (is_small(variables_[i], part) && fused[rank] != loads.fused[rank]);
+                   (is_small(variables_[i], part) && next.fused[rank] != loads.fused[rank]);
     }
   }
-  loads.choices = point.choices;
   loads.slice = slice;
-  loads.owned = std::move(owned);
-  loads.fused = std::move(fused);
-  loads.library = std::move(library);
-  return changed;
+  std::swap(loads.owned, next.owned);
+  std::swap(loads.fused, next.fused);
+  std::swap(loads.library, next.library);
 }
 
 void Analytic::load(const Point& point, Loads& loads) const {
@@ -352,15 +351,19 @@ void Analytic::load(const Point& point, Loads& loads) const {
     loads.cores.resize(loads.nodes * variables_.size());
   }
   if (members_.size() < 2) return;
-  const std::vector<bool> changed = take_inputs(point, loads);
+  take_inputs(point, loads);
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (!changed[i] || !variables_[i].trained) continue;
+    if (!loads.scratch.changed[i] || !variables_[i].trained) continue;
     std::fill_n(&loads.at(i, 0), loads.sides, 0.0);
     std::fill_n(&loads.core(i, 0), loads.nodes, 0.0);
     if (loads.traffic[i].by_library) {
-      add_library(i, loads.library[i], loads);
+      add_library(i, loads);
+    } else if (!loads.traffic[i].to_all) {
+      add_variable(i, loads);
+    } else if (loads.traffic[i].sums_products) {
+      add_factors(i, loads);
     } else {
-      add_slices(point, i, loads);
+      add_gathered(point, i, loads);
     }
   }
 }

@@ -6,8 +6,6 @@
 #include <map>
 #include <set>
 
-#include "autodist/base/check.h"
-#include "autodist/base/error.h"
 #include "autodist/search/autosync/alike.h"
 #include "autodist/search/autosync/analytic.h"
 #include "autodist/search/autosync/batch_shares.h"
@@ -133,10 +131,14 @@ class Search {
     for (std::size_t i = 0; i < candidates_.size(); ++i) {
       if (candidates_[i].builder && candidates_[i].refused.empty()) order.push_back(i);
     }
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    sort_by_score(order);
+    return order;
+  }
+
+  void sort_by_score(std::vector<std::size_t>& candidates) const {
+    std::stable_sort(candidates.begin(), candidates.end(), [&](std::size_t a, std::size_t b) {
       return candidates_[a].scored < candidates_[b].scored;
     });
-    return order;
   }
 
   [[nodiscard]] std::optional<std::size_t> find(const Point& point) const {
@@ -169,6 +171,22 @@ class Search {
         return {add(next_name(), with_shares(best->point))};
       }
     }
+    add_uniform_points();
+    std::vector<std::size_t> reached;
+    const Guide guide{
+        cost, [this](const Point& point) { return analytic_of(point).exposed(point); }, stop};
+    for (const auto& [scored, start] : best_starts()) {
+      std::mt19937_64 random(random_());
+      const ClimbResult best = climb(climbed_space_, climbed_, guide, start, walk(), random);
+      reached.push_back(add(next_name(), best.point));
+      // Where it began, too: the arithmetic may err.
+      reached.push_back(add(next_name(), start));
+    }
+    sort_by_score(reached);
+    return reached;
+  }
+
+  void add_uniform_points() {
     // Of what arithmetic hardly tells apart (an algorithm that few variables can have) the first.
     std::map<double, Point> by_score;
     for (const Point& point : neighbourhood_.uniform_points()) {
@@ -181,6 +199,10 @@ class Search {
     for (const auto& [scored, point] : by_score) {
       if (uniform_.size() < kUniform) uniform_.push_back(add(next_name(), point));
     }
+  }
+
+  // Among uniform points and the best builders'.
+  [[nodiscard]] std::vector<std::pair<Score, Point>> best_starts() {
     std::vector<std::pair<Score, Point>> starts;
     const auto start_at = [&](const Point& point) {
       const Point shared = with_shares(point);
@@ -195,20 +217,7 @@ class Search {
     std::stable_sort(starts.begin(), starts.end(),
                      [](const auto& a, const auto& b) { return a.first < b.first; });
     starts.resize(std::min(starts.size(), kStarts));
-    std::vector<std::size_t> reached;
-    const Guide guide{
-        cost, [this](const Point& point) { return analytic_of(point).exposed(point); }, stop};
-    for (const auto& [scored, start] : starts) {
-      std::mt19937_64 random(random_());
-      const ClimbResult best = climb(climbed_space_, climbed_, guide, start, walk(), random);
-      reached.push_back(add(next_name(), best.point));
-      // Where it began, too: the arithmetic may err.
-      reached.push_back(add(next_name(), start));
-    }
-    std::stable_sort(reached.begin(), reached.end(), [&](std::size_t a, std::size_t b) {
-      return candidates_[a].scored < candidates_[b].scored;
-    });
-    return reached;
+    return starts;
   }
 
   // A fixed amount of arithmetic, less per variable where there are many.

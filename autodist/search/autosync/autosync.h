@@ -13,9 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "autodist/base/clock.h"
 #include "autodist/search/autosync/found.h"

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "autodist/search/autosync/autosync.h"
+#include "autodist/search/autosync/found.h"
 
 namespace autodist::search {
 

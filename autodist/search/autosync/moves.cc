@@ -244,8 +244,7 @@ Point Neighbourhood::draw_one(const Point& point, const std::vector<double>& wei
     move_place(space_, variable, next, random);
   } else if (kind == 14 && point.choices[variable].kind == ChoiceKind::kAllReduce) {
     const auto& algorithms = space_.allowed().algorithms;
-    const auto at =
-        draw(random, 2) == 0 ? program::UpdateAt::kOwner : program::UpdateAt::kEveryRank;
+    const program::UpdateAt at = kPlacesOfUpdates[draw(random, 2)];
     reduce_by(space_, algorithms[draw(random, algorithms.size())], at, next,
               point.choices[variable].places.front());
   } else if (kind == 14) {

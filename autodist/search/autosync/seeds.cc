@@ -7,21 +7,13 @@
 #include "autodist/search/builders/builders.h"
 
 namespace autodist::search {
-namespace {
 
 using strategy::AllReduceAlgorithm;
-
-bool knows(const Allowed& allowed, AllReduceAlgorithm algorithm) {
-  const auto& known = allowed.algorithms;
-  return std::find(known.begin(), known.end(), algorithm) != known.end();
-}
-
-}  // namespace
 
 std::vector<std::string> seeds(const Allowed& allowed) {
   std::string by;  // what the systems' sums travel by here; empty: neither is allowed
   for (const AllReduceAlgorithm each : {AllReduceAlgorithm::kLibrary, AllReduceAlgorithm::kRing}) {
-    if (by.empty() && knows(allowed, each)) by = strategy::name_of(each);
+    if (by.empty() && allowed.has(each)) by = strategy::name_of(each);
   }
   std::vector<std::string> specifications;
   for (const Builder& builder : builders()) {
@@ -36,7 +28,7 @@ std::vector<std::string> seeds(const Allowed& allowed) {
       specifications.push_back(builder.name + ":algorithm=" + by);
     }
   }
-  if (knows(allowed, AllReduceAlgorithm::kSufficientFactors)) {
+  if (allowed.has(AllReduceAlgorithm::kSufficientFactors)) {
     specifications.push_back(kRecommended);
   }
   return specifications;

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 #include <tuple>
@@ -160,12 +159,10 @@ std::optional<std::string> Space::why_not_reduce(ir::VariableId variable,
   if (choice.staleness != 0 || choice.proxy) {
     return fmt::format("'{}': staleness and proxies are of parameter servers", name);
   }
-  const auto& known = allowed_.algorithms;
   const auto row =
       std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms),
                    [&](const auto& each) { return each.algorithm == choice.algorithm; });
-  if (row == std::end(kAlgorithms) ||
-      std::find(known.begin(), known.end(), choice.algorithm) == known.end()) {
+  if (row == std::end(kAlgorithms) || !allowed_.has(choice.algorithm)) {
     return fmt::format("'{}': algorithm={} is not among those allowed", name,
                        strategy::name_of(choice.algorithm));
   }
@@ -173,7 +170,7 @@ std::optional<std::string> Space::why_not_reduce(ir::VariableId variable,
   if (rows && choice.update_at == program::UpdateAt::kOwner) {
     return fmt::format("'{}' is trained by rows, which their owners update anyway", name);
   }
-  const std::string lacks = row->lacks(choice, {rows, has_factors(variable)});
+  const std::string lacks = row->lacks(choice, {rows, has_factors_[variable.value]});
   if (!lacks.empty()) return fmt::format("'{}': this algorithm needs {}", name, lacks);
   return {};
 }
@@ -234,7 +231,7 @@ std::vector<std::uint32_t> Space::axes(ir::VariableId variable) const {
   return {0, longest};
 }
 
-std::vector<Choice> Space::options(ir::VariableId variable) const {
+std::vector<Choice> Space::plain_choices(ir::VariableId variable) const {
   std::vector<Choice> plain;
   const auto n = static_cast<std::uint32_t>(servers_.size());
   for (std::uint32_t server = 0; server < n; ++server) {
@@ -256,7 +253,7 @@ std::vector<Choice> Space::options(ir::VariableId variable) const {
     }
   }
   for (AllReduceAlgorithm algorithm : allowed_.algorithms) {
-    for (const program::UpdateAt at : {program::UpdateAt::kEveryRank, program::UpdateAt::kOwner}) {
+    for (const program::UpdateAt at : program::kUpdatePlaces) {
       Choice reduce;
       reduce.kind = ChoiceKind::kAllReduce;
       reduce.algorithm = algorithm;
@@ -265,11 +262,15 @@ std::vector<Choice> Space::options(ir::VariableId variable) const {
       plain.push_back(reduce);
     }
   }
+  return plain;
+}
+
+std::vector<Choice> Space::options(ir::VariableId variable) const {
   std::vector<Choice> all;
   const auto keep = [&](const Choice& choice) {
     if (!why_not(variable, choice)) all.push_back(choice);
   };
-  for (const Choice& choice : plain) {
+  for (const Choice& choice : plain_choices(variable)) {
     keep(choice);
     Choice changed = choice;
     changed.proxy = true;
@@ -312,21 +313,29 @@ double Space::log10_points() const {
   return digits;
 }
 
-strategy::Synchronizer Space::synchronizer_of(const Choice& choice, std::uint32_t place) const {
+strategy::Synchronizer Space::synchronizer_of(const Choice& choice) {
   if (choice.kind == ChoiceKind::kAllReduce) {
     AllReduceSynchronizer reduce;
-    reduce.group = static_cast<std::int32_t>(place);
     reduce.algorithm = choice.algorithm;
     reduce.compression = choice.compression;
     reduce.update_at = choice.update_at;
     return reduce;
   }
   PsSynchronizer ps;
-  ps.reduction_destination = servers_[place];
   ps.local_replication = choice.proxy;
   ps.staleness = choice.staleness;
   ps.compression = choice.compression;
   return ps;
+}
+
+strategy::Synchronizer Space::synchronizer_at(const Choice& choice, std::uint32_t place) const {
+  strategy::Synchronizer synchronizer = synchronizer_of(choice);
+  if (auto* const reduce = std::get_if<AllReduceSynchronizer>(&synchronizer)) {
+    reduce->group = static_cast<std::int32_t>(place);
+  } else {
+    std::get<PsSynchronizer>(synchronizer).reduction_destination = servers_[place];
+  }
+  return synchronizer;
 }
 
 strategy::Strategy Space::strategy_of(const Point& point) const {
@@ -338,7 +347,7 @@ strategy::Strategy Space::strategy_of(const Point& point) const {
     const Cut cut{choice.axis, static_cast<std::int64_t>(choice.places.size())};
     strategy.nodes.push_back(
         node_of(graph_, id, cut, [&](std::int64_t shard) -> strategy::Synchronizer {
-          return synchronizer_of(choice, choice.places[static_cast<std::size_t>(shard)]);
+          return synchronizer_at(choice, choice.places[static_cast<std::size_t>(shard)]);
         }));
   });
   return strategy;

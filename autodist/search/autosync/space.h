@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,6 +60,10 @@ struct Allowed {
       strategy::AllReduceAlgorithm::kSufficientFactors};
   std::vector<program::Compression> compressions;  // beside none
   std::int32_t most_staleness = 0;
+
+  [[nodiscard]] bool has(strategy::AllReduceAlgorithm algorithm) const {
+    return std::find(algorithms.begin(), algorithms.end(), algorithm) != algorithms.end();
+  }
 };
 
 class Space {
@@ -74,11 +79,6 @@ class Space {
   [[nodiscard]] const std::vector<std::string>& servers() const { return servers_; }
   // Payload that a server's card carries, bytes/s.
   [[nodiscard]] double rate(std::uint32_t server) const { return rates_[server]; }
-  [[nodiscard]] std::uint32_t replicas() const { return replicas_; }
-  // Whether the variable's gradient is smaller as the two matrices that it is a product of.
-  [[nodiscard]] bool has_factors(ir::VariableId variable) const {
-    return has_factors_[variable.value];
-  }
 
   // Nothing: it may be chosen. Else one line that names the variable and what to use instead.
   [[nodiscard]] std::optional<std::string> why_not(ir::VariableId variable,
@@ -96,17 +96,19 @@ class Space {
   [[nodiscard]] double log10_points() const;
 
   [[nodiscard]] strategy::Strategy strategy_of(const Point& point) const;
-  // How a variable with these properties is exchanged.
-  [[nodiscard]] program::Exchange exchange_of(const Choice& choice,
-                                              const passes::ExchangeFacts& facts) const {
-    return passes::exchange_of(synchronizer_of(choice, choice.places.front()), facts);
+  // How a variable with these properties is exchanged, wherever its places are.
+  [[nodiscard]] static program::Exchange exchange_of(const Choice& choice,
+                                                     const passes::ExchangeFacts& facts) {
+    return passes::exchange_of(synchronizer_of(choice), facts);
   }
   // Nothing where the space cannot say what the strategy says (sync=false, results that are asked
   // for, shards that differ).
   [[nodiscard]] std::optional<Point> point_of(const strategy::Strategy& strategy) const;
 
  private:
-  [[nodiscard]] strategy::Synchronizer synchronizer_of(const Choice& choice,
+  // Without a place: no server is named, and the group is 0.
+  [[nodiscard]] static strategy::Synchronizer synchronizer_of(const Choice& choice);
+  [[nodiscard]] strategy::Synchronizer synchronizer_at(const Choice& choice,
                                                        std::uint32_t place) const;
   [[nodiscard]] std::optional<std::string> why_not_split(ir::VariableId variable,
                                                          const Choice& choice) const;
@@ -116,6 +118,8 @@ class Space {
                                                         const Choice& choice) const;
   [[nodiscard]] std::vector<std::int64_t> shard_counts(std::int64_t rows) const;
   [[nodiscard]] std::vector<std::uint32_t> axes(ir::VariableId variable) const;
+  // What options() begins with: without what is opted into, legal or not.
+  [[nodiscard]] std::vector<Choice> plain_choices(ir::VariableId variable) const;
   void forbid(strategy::AllReduceAlgorithm algorithm);
 
   const ir::Graph& graph_;
@@ -125,7 +129,7 @@ class Space {
   std::vector<double> rates_;
   std::uint32_t replicas_ = 0;
   std::vector<bool> clipped_;      // by variable
-  std::vector<bool> has_factors_;  // by variable
+  std::vector<bool> has_factors_;  // by variable: its gradient is smaller as two matrices
 };
 
 }  // namespace autodist::search

@@ -41,25 +41,14 @@ Cut along_random_axis(const ir::Graph& graph, ir::VariableId variable, std::mt19
   return {axis, least_divisor(shape[axis], cap)};
 }
 
-Strategy whole_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
-                  const BuilderOptions& options, Loads loads) {
+// `cut_of`: ir::VariableId -> Cut. Shards go to the least loaded servers.
+template <typename CutOf>
+Strategy on_servers(const ir::Graph& graph, const cluster::Cluster& cluster,
+                    const BuilderOptions& options, Loads loads, CutOf cut_of) {
   Strategy strategy = with_replicas(cluster);
   PsSynchronizer ps = ps_of(options);
   for_each_variable(graph, [&](ir::VariableId id) {
-    ps.reduction_destination = loads.give(byte_count(graph, id), 1).front();
-    strategy.nodes.push_back(node_of(graph, id, {}, [&](std::int64_t) { return ps; }));
-  });
-  return strategy;
-}
-
-Strategy partitioned_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
-                        const BuilderOptions& options, ShardRule rule) {
-  Strategy strategy = with_replicas(cluster);
-  PsSynchronizer ps = ps_of(options);
-  Loads loads(cluster);
-  const std::int64_t cap = cap_of(options);
-  for_each_variable(graph, [&](ir::VariableId id) {
-    const Cut cut = along_first_axis(graph, id, rule, cap);
+    const Cut cut = cut_of(id);
     const std::vector<std::string> servers = loads.give(byte_count(graph, id), cut.shards);
     strategy.nodes.push_back(node_of(graph, id, cut, [&](std::int64_t shard) {
       ps.reduction_destination = servers[static_cast<std::size_t>(shard)];
@@ -68,6 +57,15 @@ Strategy partitioned_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
   });
   return strategy;
 }
+
+Strategy partitioned_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
+                        const BuilderOptions& options, ShardRule rule) {
+  const std::int64_t cap = cap_of(options);
+  return on_servers(graph, cluster, options, Loads(cluster),
+                    [&](ir::VariableId id) { return along_first_axis(graph, id, rule, cap); });
+}
+
+Cut whole_variable(ir::VariableId) { return {}; }
 
 // Groups count shards. `cut_of`: ir::VariableId -> Cut.
 template <typename CutOf>
@@ -107,12 +105,13 @@ std::int64_t least_non_divisor(std::int64_t rows, std::int64_t cap) {
 
 Strategy build_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
                   const BuilderOptions& options) {
-  return whole_ps(graph, cluster, options, Loads({cluster::servers_of(cluster).front()}, {1}));
+  return on_servers(graph, cluster, options, Loads({cluster::servers_of(cluster).front()}, {1}),
+                    whole_variable);
 }
 
 Strategy build_ps_load_balancing(const ir::Graph& graph, const cluster::Cluster& cluster,
                                  const BuilderOptions& options) {
-  return whole_ps(graph, cluster, options, Loads(cluster));
+  return on_servers(graph, cluster, options, Loads(cluster), whole_variable);
 }
 
 Strategy build_partitioned_ps(const ir::Graph& graph, const cluster::Cluster& cluster,
@@ -127,7 +126,7 @@ Strategy build_uneven_partitioned_ps(const ir::Graph& graph, const cluster::Clus
 
 Strategy build_all_reduce(const ir::Graph& graph, const cluster::Cluster& cluster,
                           const BuilderOptions& options) {
-  return partitioned_all_reduce(graph, cluster, options, [](ir::VariableId) { return Cut{}; });
+  return partitioned_all_reduce(graph, cluster, options, whole_variable);
 }
 
 Strategy build_partitioned_all_reduce(const ir::Graph& graph, const cluster::Cluster& cluster,

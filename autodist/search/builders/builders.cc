@@ -8,6 +8,7 @@
 #include "autodist/base/error.h"
 #include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/search/builders/algorithms.h"
 #include "autodist/search/builders/parts.h"
 
@@ -95,10 +96,7 @@ const Builder& find_builder(const std::string& name, const std::vector<Builder>&
 BuilderOptions parse_options(const Builder& builder, const std::string& text) {
   BuilderOptions options(builder.options.begin(), builder.options.end());
   std::set<std::string> given;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t comma = std::min(text.find(',', begin), text.size());
-    const std::string item = text.substr(begin, comma - begin);
-    begin = comma + 1;
+  for (const std::string& item : split(text, ',')) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
     if (equals == std::string::npos && options.count(key) > 0) {

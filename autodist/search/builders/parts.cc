@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
+#include <tuple>
 
-#include "autodist/base/nearest.h"
 #include "autodist/base/numbers.h"
 
 namespace autodist::search {
@@ -45,31 +44,19 @@ double above_zero(const BuilderOptions& options, const std::string& key, const c
   return *value;
 }
 
-}  // namespace
-
-double mebibytes(const BuilderOptions& options, const std::string& key) {
-  return above_zero(options, key, "MiB") * (1 << 20);
-}
-
-Seconds milliseconds(const BuilderOptions& options, const std::string& key) {
-  return Seconds(above_zero(options, key, "ms") * 1e-3);
-}
-
-namespace {
-
-// AutoDist's names stand in AutoDist's field of the file, for its readers.
-const std::vector<std::pair<std::string, strategy::Compressor>> kTheirs{
-    {"NoneCompressor", strategy::Compressor::kNone},
-    {"HorovodCompressor", strategy::Compressor::kHorovod},
-    {"HorovodCompressorEF", strategy::Compressor::kHorovodEf},
-    {"PowerSGDCompressor", strategy::Compressor::kPowerSgd}};
-const std::vector<std::pair<std::string, program::Compression>> kOurs{
-    {"fp16", {program::Codec::kFp16, false, 0}},
-    {"fp16+ef", {program::Codec::kFp16, true, 0}},
-    {"bf16", {program::Codec::kBf16, false, 0}},
-    {"bf16+ef", {program::Codec::kBf16, true, 0}},
-    {"topk", {program::Codec::kTopK, true, 0}},
-    {"powersgd", {program::Codec::kPowerSgd, true, 0, 1}}};
+// AutoDist's names stand in AutoDist's field of the file, for its readers; ours in the other one.
+using Compressed = std::pair<strategy::Compressor, program::Compression>;
+const std::vector<std::pair<std::string, Compressed>> kCompressors{
+    {"NoneCompressor", {strategy::Compressor::kNone, {}}},
+    {"HorovodCompressor", {strategy::Compressor::kHorovod, {}}},
+    {"HorovodCompressorEF", {strategy::Compressor::kHorovodEf, {}}},
+    {"PowerSGDCompressor", {strategy::Compressor::kPowerSgd, {}}},
+    {"fp16", {{}, {program::Codec::kFp16, false, 0}}},
+    {"fp16+ef", {{}, {program::Codec::kFp16, true, 0}}},
+    {"bf16", {{}, {program::Codec::kBf16, false, 0}}},
+    {"bf16+ef", {{}, {program::Codec::kBf16, true, 0}}},
+    {"topk", {{}, {program::Codec::kTopK, true, 0}}},
+    {"powersgd", {{}, {program::Codec::kPowerSgd, true, 0, 1}}}};
 
 double density(const BuilderOptions& options) {
   const std::string& text = options.at("density");
@@ -83,27 +70,12 @@ double density(const BuilderOptions& options) {
 }
 
 void set_compression(const BuilderOptions& options, strategy::AllReduceSynchronizer& to) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : kTheirs) {
-    names.push_back(name);
-    if (name != options.at("compressor")) continue;
-    to.compressor = value;
-    return;
+  std::tie(to.compressor, to.compression) = one_of<Compressed>(options, "compressor", kCompressors);
+  if (to.compression.codec == program::Codec::kTopK) to.compression.density = density(options);
+  if (to.compression.codec == program::Codec::kPowerSgd && options.count("rank") > 0) {
+    to.compression.rank = whole(options, "rank", 1);
+    to.compression.warm_start = truth(options, "warm_start");
   }
-  for (const auto& [name, value] : kOurs) {
-    names.push_back(name);
-    if (name != options.at("compressor")) continue;
-    to.compression = value;
-    if (value.codec == program::Codec::kTopK) to.compression.density = density(options);
-    if (value.codec == program::Codec::kPowerSgd && options.count("rank") > 0) {
-      to.compression.rank = whole(options, "rank", 1);
-      to.compression.warm_start = truth(options, "warm_start");
-    }
-    return;
-  }
-  fail(ErrorCode::kUsage, "builder: compressor='{}', one of {} expected{}",
-       options.at("compressor"), fmt::join(names, ", "),
-       nearest_hint(options.at("compressor"), names));
 }
 
 // One of an enumeration's values, by name.
@@ -116,10 +88,17 @@ Value named(const BuilderOptions& options, const std::string& key, const Value (
 
 }  // namespace
 
+double mebibytes(const BuilderOptions& options, const std::string& key) {
+  return above_zero(options, key, "MiB") * (1 << 20);
+}
+
+Seconds milliseconds(const BuilderOptions& options, const std::string& key) {
+  return Seconds(above_zero(options, key, "ms") * 1e-3);
+}
+
 bool is_compressor(const std::string& name) {
-  const auto has_it = [&](const auto& each) { return each.first == name; };
-  return std::any_of(std::begin(kTheirs), std::end(kTheirs), has_it) ||
-         std::any_of(std::begin(kOurs), std::end(kOurs), has_it);
+  return std::any_of(kCompressors.begin(), kCompressors.end(),
+                     [&](const auto& each) { return each.first == name; });
 }
 
 PsSynchronizer ps_of(const BuilderOptions& options) {

@@ -29,6 +29,12 @@ std::vector<double> each_scored(const Samples& samples, Score score) {
   return scores;
 }
 
+// One that needs no training.
+template <typename Score>
+Ranker untrained(const std::string& name, Score score) {
+  return {name, [=](const Samples&, const Samples& asked) { return each_scored(asked, score); }};
+}
+
 // Of the first `count` by score the fastest one, against the fastest of all: the mean over orders
 // of plans with one score.
 double regret_after(const Samples& samples, const std::vector<double>& scores, std::size_t count,
@@ -141,17 +147,9 @@ class Evaluation {
 }  // namespace
 
 std::string name_of(Known known) {
-  switch (known) {
-    case Known::kNothing:
-      return "nothing";
-    case Known::kOtherModels:
-      return "other models";
-    case Known::kOtherClusters:
-      return "other clusters";
-    case Known::kBothOther:
-      return "other models on other clusters";
-  }
-  return "";
+  constexpr const char* kNames[] = {"nothing", "other models", "other clusters",
+                                    "other models on other clusters"};
+  return kNames[static_cast<std::size_t>(known)];
 }
 
 std::vector<Ranker> shipped_rankers() {
@@ -161,14 +159,8 @@ std::vector<Ranker> shipped_rankers() {
          const LinearRanker linear = LinearRanker::fit(training);
          return each_scored(asked, [&](const Sample& each) { return linear.score(each.paper); });
        }},
-      {"AutoSync's score",
-       [](const Samples&, const Samples& asked) {
-         return each_scored(asked, [](const Sample& each) { return each.analytic; });
-       }},
-      {"simulator",
-       [](const Samples&, const Samples& asked) {
-         return each_scored(asked, [](const Sample& each) { return each.simulated; });
-       }},
+      untrained("AutoSync's score", [](const Sample& each) { return each.analytic; }),
+      untrained("simulator", [](const Sample& each) { return each.simulated; }),
       {"with residual",
        [](const Samples& training, const Samples& asked) {
          const Residual residual = Residual::fit(training);
@@ -176,10 +168,7 @@ std::vector<Ranker> shipped_rankers() {
            return residual.correct(each.features, Seconds(each.simulated)).value;
          });
        }},
-      {"constant",
-       [](const Samples&, const Samples& asked) {
-         return each_scored(asked, [](const Sample&) { return 0.0; });
-       }},
+      untrained("constant", [](const Sample&) { return 0.0; }),
       {"random",
        [](const Samples& training, const Samples& asked) {
          return each_scored(asked, [&](const Sample& each) {

@@ -14,6 +14,11 @@ namespace {
 struct Load {
   double bytes = 0;
   double pieces = 0;
+
+  void add(double piece) {
+    bytes += piece;
+    pieces += 1;
+  }
 };
 
 struct Largest {
@@ -47,13 +52,9 @@ LoadsByPlace loads_of(const strategy::Strategy& strategy, const ir::Graph& graph
   LoadsByPlace loads;
   const auto add = [&](const strategy::Synchronizer& how, double bytes) {
     if (const auto* ps = std::get_if<strategy::PsSynchronizer>(&how)) {
-      Load& load = loads.servers[cluster::address_of(ps->reduction_destination)];
-      load.bytes += bytes;
-      load.pieces += 1;
+      loads.servers[cluster::address_of(ps->reduction_destination)].add(bytes);
     } else if (const auto* reduce = std::get_if<strategy::AllReduceSynchronizer>(&how)) {
-      Load& load = loads.groups[reduce->group];
-      load.bytes += bytes;
-      load.pieces += 1;
+      loads.groups[reduce->group].add(bytes);
     }
   };
   for (const strategy::NodeConfig& node : strategy.nodes) {

@@ -2,11 +2,9 @@
 
 #include <xgboost/c_api.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -20,6 +18,7 @@ namespace {
 constexpr int kRounds = 80;
 constexpr double kLeastTrust = 2;
 constexpr double kMostTrust = 200;
+constexpr char kTrain[] = "Train one: autodist dataset train FOLDER -o FILE";
 
 using Json = nlohmann::ordered_json;
 
@@ -205,10 +204,6 @@ std::string Residual::to_json() const {
   if (trees_) json["trees"] = trees_->to_json();
   return json.dump();
 }
-
-namespace {
-constexpr char kTrain[] = "Train one: autodist dataset train FOLDER -o FILE";
-}  // namespace
 
 Residual Residual::parse(const std::string& text, const std::string& where) {
   Residual residual;

@@ -16,8 +16,7 @@ std::vector<Pair> pairs_of(const std::vector<Sample>& samples) {
   return pairs;
 }
 
-Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores,
-                           double alike) {
+Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores) {
   Accuracy accuracy;
   std::size_t ties = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -25,7 +24,7 @@ Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector
       if (samples[i].cell != samples[j].cell) continue;
       const double a = samples[i].measured;
       const double b = samples[j].measured;
-      if (std::abs(a - b) <= alike * std::min(a, b)) continue;
+      if (std::abs(a - b) <= kAlike * std::min(a, b)) continue;
       ++accuracy.pairs;
       if (scores[i] == scores[j]) {
         accuracy.right += ++ties % 2;

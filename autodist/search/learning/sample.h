@@ -41,7 +41,6 @@ struct Accuracy {
 
 // Of all pairs of one cell that are not alike, how many `scores` (parallel, the lower the faster)
 // put in the measured order. Equal scores are half right, and counted as wrong in every other pair.
-Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores,
-                           double alike = kAlike);
+Accuracy pairwise_accuracy(const std::vector<Sample>& samples, const std::vector<double>& scores);
 
 }  // namespace autodist::search

@@ -50,10 +50,15 @@ class Walk {
   // The energy follows the best load: (load / scale)^16 is about 1 for the busiest device.
   void rescale() {
     if (best_.largest_load != kNotSupported) scale_ = best_.largest_load;
-    energy_ = 0;
+    energy_ = total_energy();
+  }
+
+  [[nodiscard]] double total_energy() const {
+    double energy = 0;
     for (std::size_t device = 0; device < problem_.devices.size(); ++device) {
-      energy_ += energy_of(state_.load(device), state_.memory(device), device);
+      energy += energy_of(state_.load(device), state_.memory(device), device);
     }
+    return energy;
   }
 
   [[nodiscard]] double energy_of(double load, double memory, std::size_t device) const {
@@ -77,22 +82,17 @@ class Walk {
     }
   }
 
-  [[nodiscard]] std::uint32_t any_group() { return below(groups(), random_); }
-  [[nodiscard]] std::uint32_t groups() const {
-    return static_cast<std::uint32_t>(problem_.groups());
-  }
+  [[nodiscard]] std::uint32_t any_group() { return below(problem_.groups(), random_); }
   [[nodiscard]] DeviceIndex any_device() {
-    return static_cast<DeviceIndex>(
-        below(static_cast<std::uint32_t>(problem_.devices.size()), random_));
+    return static_cast<DeviceIndex>(below(problem_.devices.size(), random_));
   }
 
   // A group that shares a tensor with `group`, or `group` itself.
   std::uint32_t any_neighbour(std::uint32_t group) {
-    const std::uint32_t nets = problem_.net_begin[group + 1] - problem_.net_begin[group];
-    if (nets == 0) return group;
-    const std::uint32_t net = problem_.nets_of[problem_.net_begin[group] + below(nets, random_)];
-    const std::uint32_t pins = problem_.pin_begin[net + 1] - problem_.pin_begin[net];
-    return problem_.pins[problem_.pin_begin[net] + below(pins, random_)];
+    const PackedLists::List nets = problem_.nets_of[group];
+    if (nets.size() == 0) return group;
+    const PackedLists::List pins = problem_.pins[nets[below(nets.size(), random_)]];
+    return pins[below(pins.size(), random_)];
   }
 
   void move_to_neighbour() {
@@ -144,10 +144,7 @@ class Walk {
   }
 
   void finish_trial() {
-    double energy = 0;
-    for (std::size_t device = 0; device < problem_.devices.size(); ++device) {
-      energy += energy_of(state_.load(device), state_.memory(device), device);
-    }
+    const double energy = total_energy();
     if (accepts(energy - energy_)) {
       const bool better = energy < energy_;
       energy_ = energy;
@@ -177,8 +174,7 @@ class Walk {
   // follow the first.
   void shift_cut() {
     if (orders_.empty()) return;
-    const std::size_t which = below(static_cast<std::uint32_t>(orders_.size()), random_);
-    const std::vector<std::uint32_t>& order = orders_[which];
+    const std::vector<std::uint32_t>& order = orders_[below(orders_.size(), random_)];
     if (order.size() < 2) return;
     const bool forwards = below(2, random_) == 0;
     const auto at = [&](std::uint32_t i) { return order[forwards ? i : order.size() - 1 - i]; };
@@ -210,11 +206,8 @@ class Walk {
     chosen_.assign({seed});
     mark_[seed] = stamp_;
     for (std::size_t at = 0; at < chosen_.size() && chosen_.size() < wanted; ++at) {
-      const std::uint32_t group = chosen_[at];
-      for (std::uint32_t i = problem_.net_begin[group]; i < problem_.net_begin[group + 1]; ++i) {
-        const std::uint32_t net = problem_.nets_of[i];
-        for (std::uint32_t p = problem_.pin_begin[net]; p < problem_.pin_begin[net + 1]; ++p) {
-          const std::uint32_t pin = problem_.pins[p];
+      for (const std::uint32_t net : problem_.nets_of[chosen_[at]]) {
+        for (const std::uint32_t pin : problem_.pins[net]) {
           if (state_.device_of(pin) != from) {
             to = state_.device_of(pin);
           } else if (mark_[pin] != stamp_ && chosen_.size() < wanted) {

@@ -132,10 +132,9 @@ class Search {
       if (cut_short_ || spent()) return false;
     }
     if (latest_[task] <= now) return false;  // it could not wait
-    if (running_.empty() && next + 1 == ready.size() && waiting.size() == next) {
-      // Nothing would run: time would not go on, unless a window opens later.
-      if (earliest_[task] <= now) return false;
-    }
+    // Nothing would run: time would not go on, unless a window opens later.
+    const bool is_last = running_.empty() && next + 1 == ready.size() && waiting.size() == next;
+    if (is_last && earliest_[task] <= now) return false;
     waiting.push_back(task);
     return choose(now, ready, next + 1, std::move(waiting));
   }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include "autodist/base/dtype.h"
 #include "autodist/ir/history.h"
+#include "autodist/search/placement/disjoint_sets.h"
 
 namespace autodist::search::placement {
 namespace {
@@ -33,8 +33,8 @@ double cost_of_op(const ir::Op& op, std::int64_t batch) {
 // Ops that must share a device, by the storages that bind them.
 class Colocation {
  public:
-  explicit Colocation(const ir::Graph& graph) : above_(graph.ops.size()) {
-    std::iota(above_.begin(), above_.end(), 0u);
+  explicit Colocation(const ir::Graph& graph)
+      : together_(graph.ops.size()), bound_(graph.ops.size(), false) {
     const ir::History history(graph);
     std::vector<bool> binds(graph.storages.size(), false);
     for (std::size_t i = 0; i < binds.size(); ++i) {
@@ -56,43 +56,33 @@ class Colocation {
       const auto touch = [&](ir::ValueId id) {
         const std::uint32_t storage = graph.value(id).storage.value;
         if (!binds[storage]) return;
-        bound_.resize(graph.ops.size(), false);
         bound_[i] = true;
         if (first[storage] == kNoColour) first[storage] = i;
-        join(first[storage], i);
+        together_.join(first[storage], i);
       };
       ir::for_each_read(graph.ops[i], touch);
       ir::for_each_result(graph.ops[i], touch);
     }
-    bound_.resize(graph.ops.size(), false);
     // A sparse gradient is made where its variable is.
     for (const ir::Variable& variable : graph.variables) {
       if (!variable.sparse_gradient || !variable.gradient) continue;
       const std::uint32_t own = first[graph.value(variable.value).storage.value];
       const std::uint32_t gradient = first[graph.value(*variable.gradient).storage.value];
-      if (own != kNoColour && gradient != kNoColour) join(own, gradient);
+      if (own != kNoColour && gradient != kNoColour) together_.join(own, gradient);
     }
     of_storage_ = std::move(first);
   }
 
   // The class's first op, or kNoColour for an op that nothing binds.
-  std::uint32_t colour(std::uint32_t op) { return bound_[op] ? find(op) : kNoColour; }
-  // The first op that touches the storage, or kNoColour.
-  [[nodiscard]] std::uint32_t first_of(ir::StorageId storage) const {
-    return of_storage_[storage.value];
-  }
-  std::uint32_t find(std::uint32_t i) {
-    while (above_[i] != i) i = above_[i] = above_[above_[i]];
-    return i;
+  std::uint32_t colour(std::uint32_t op) { return bound_[op] ? together_.find(op) : kNoColour; }
+  // The first op of the class that touches the storage, or kNoColour.
+  std::uint32_t first_of(ir::StorageId storage) {
+    const std::uint32_t first = of_storage_[storage.value];
+    return first == kNoColour ? kNoColour : together_.find(first);
   }
 
  private:
-  void join(std::uint32_t a, std::uint32_t b) {
-    a = find(a);
-    b = find(b);
-    above_[std::max(a, b)] = std::min(a, b);
-  }
-  std::vector<std::uint32_t> above_;
+  DisjointSets together_;
   std::vector<bool> bound_;
   std::vector<std::uint32_t> of_storage_;
 };
@@ -116,7 +106,7 @@ TaskGraph task_graph_of(const ir::Graph& graph, std::int64_t batch) {
       if (from != made.end() && from->second.task.value != i) task.inputs.push_back(from->second);
     });
     ir::for_each_result(op, [&](ir::ValueId id) {
-      made[id.value] = {TaskId(i), static_cast<std::uint32_t>(task.outputs.size()), false};
+      made[id.value] = {TaskId(i), static_cast<std::uint32_t>(task.outputs.size())};
       task.outputs.push_back({bytes_of_value(graph.value(id), batch), std::nullopt});
     });
     if (task.outputs.empty()) task.outputs.push_back({0, std::nullopt});
@@ -126,10 +116,11 @@ TaskGraph task_graph_of(const ir::Graph& graph, std::int64_t batch) {
     const ir::Value& value = graph.value(id);
     const std::uint32_t first = together.first_of(value.storage);
     if (first == kNoColour) return;  // no op touches it
-    tasks.tasks[together.find(first)].memory += times * bytes_of_value(value, batch);
+    tasks.tasks[first].memory += times * bytes_of_value(value, batch);
   };
-  for (const ir::Variable& variable : graph.variables)
+  for (const ir::Variable& variable : graph.variables) {
     hold(variable.value, variable.gradient ? 2 : 1);
+  }
   for (const ir::Buffer& buffer : graph.buffers) hold(buffer.value, 1);
   verify(tasks, graph.name);
   return tasks;

@@ -23,29 +23,17 @@ class Forward {
     task.name = fmt::format("{:03}_{}", graph_.tasks.size(), name);
     task.cost = std::floor(cost * varied());
     task.outputs = {{std::floor(bytes * varied()), std::nullopt}};
-    for (const std::uint32_t input : inputs) task.inputs.push_back({TaskId(input), 0, false});
+    for (const std::uint32_t input : inputs) task.inputs.push_back({TaskId(input), 0});
     graph_.tasks.push_back(std::move(task));
     return static_cast<std::uint32_t>(graph_.tasks.size() - 1);
   }
   std::uint32_t below(std::uint32_t bound) { return placement::below(bound, random_); }
 
-  // With a backward task for every forward one, which reads it and its children's backward tasks.
+  // With a backward task for every forward one.
   TaskGraph trained() {
-    const std::size_t count = graph_.tasks.size();
-    graph_.tasks.resize(2 * count);
-    for (std::size_t i = 0; i < count; ++i) {
-      Task& backward = graph_.tasks[count + i];
-      backward.name = "b_" + graph_.tasks[i].name;
-      backward.cost = kBackwardShare * graph_.tasks[i].cost;
-      backward.backward = true;
-      backward.outputs = graph_.tasks[i].outputs;
-      backward.inputs.push_back({TaskId(i), 0, false});
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      for (const TaskInput& input : graph_.tasks[i].inputs) {
-        graph_.tasks[count + input.task.value].inputs.push_back({TaskId(count + i), 0, false});
-      }
-    }
+    std::vector<double> costs;
+    for (const Task& task : graph_.tasks) costs.push_back(kBackwardShare * task.cost);
+    add_backward_tasks(graph_, costs);
     return std::move(graph_);
   }
 

@@ -1,7 +1,7 @@
 // Random-key genetic search of makespan_search.h.
 
 #include <algorithm>
-#include <memory>
+#include <utility>
 
 #include "autodist/search/placement/makespan_search.h"
 #include "autodist/search/placement/random.h"
@@ -19,32 +19,21 @@ struct Genome {
   std::vector<double> keys;
   double caution = 1;
   double time = kNotSupported;
-  Placement placement;
 };
 
 }  // namespace
 
 MakespanAnswer evolve_keys(const MakespanProblem& problem, const MakespanOptions& options) {
   std::mt19937_64 random(options.seed);
-  const std::unique_ptr<StepSimulator> simulator = problem.simulator();
+  MakespanJudge judge(problem, options);
   const std::vector<double> ranks = upward_ranks(*problem.graph, problem.devices, 1);
   const double largest = *std::max_element(ranks.begin(), ranks.end());
-  MakespanAnswer best;
-  const auto judge = [&](Genome& genome) {
+  const auto judged = [&](Genome genome) {
     ListOptions list;
     list.caution = genome.caution;
-    genome.placement = place_by_keys(*problem.graph, problem.devices, list, genome.keys);
-    genome.time = simulator->run(genome.placement);
-    ++best.simulations;
-    if (best.placement.empty() || genome.time < best.time) {
-      best.time = genome.time;
-      best.placement = genome.placement;
-      best.found_by = "random keys";
-    }
-  };
-  const auto over = [&] {
-    if (options.stop && best.simulations % 16 == 0 && options.stop()) best.stopped = true;
-    return best.stopped || best.simulations >= options.simulations;
+    genome.time =
+        judge(place_by_keys(*problem.graph, problem.devices, list, genome.keys), "random keys");
+    return genome;
   };
   // Ranks with noise from none to much.
   const auto drawn = [&] {
@@ -57,30 +46,28 @@ MakespanAnswer evolve_keys(const MakespanProblem& problem, const MakespanOptions
     return genome;
   };
   std::vector<Genome> population;
-  for (std::size_t i = 0; i < kPopulation && !over(); ++i) {
-    population.push_back(drawn());
-    judge(population.back());
+  for (std::size_t i = 0; i < kPopulation && !judge.over(); ++i) {
+    population.push_back(judged(drawn()));
   }
-  while (!over() && population.size() == kPopulation) {
+  while (!judge.over() && population.size() == kPopulation) {
     std::stable_sort(population.begin(), population.end(),
                      [](const Genome& a, const Genome& b) { return a.time < b.time; });
-    for (std::size_t i = kElite; i < kPopulation && !over(); ++i) {
+    for (std::size_t i = kElite; i < kPopulation && !judge.over(); ++i) {
       if (i >= kPopulation - kMutants) {
-        population[i] = drawn();
-      } else {
-        const Genome& elite = population[below(kElite, random)];
-        const Genome& other = population[kElite + below(kPopulation - kElite, random)];
-        Genome child;
-        for (std::size_t t = 0; t < ranks.size(); ++t) {
-          child.keys.push_back((fraction(random) < kFromElite ? elite : other).keys[t]);
-        }
-        child.caution = (fraction(random) < kFromElite ? elite : other).caution;
-        population[i] = std::move(child);
+        population[i] = judged(drawn());
+        continue;
       }
-      judge(population[i]);
+      const Genome& elite = population[below(kElite, random)];
+      const Genome& other = population[kElite + below(kPopulation - kElite, random)];
+      Genome child;
+      for (std::size_t t = 0; t < ranks.size(); ++t) {
+        child.keys.push_back((fraction(random) < kFromElite ? elite : other).keys[t]);
+      }
+      child.caution = (fraction(random) < kFromElite ? elite : other).caution;
+      population[i] = judged(std::move(child));
     }
   }
-  return best;
+  return judge.best();
 }
 
 }  // namespace autodist::search::placement

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "autodist/base/sort_unique.h"
+#include "autodist/search/placement/piece_table.h"
 
 namespace autodist::search::placement {
 namespace {
@@ -86,68 +87,35 @@ Lattice lattice_of(const Precedence& order, std::size_t most) {
 class IdealDp {
  public:
   IdealDp(const ThroughputProblem& problem, const Lattice& lattice)
-      : problem_(problem), lattice_(lattice), inside_(problem.nets(), 0) {
-    for (DeviceIndex device = 0; device < problem.devices.size(); ++device) {
-      const auto same = std::find_if(kinds_.begin(), kinds_.end(), [&](const Kind& kind) {
-        return problem.devices[kind.devices.front()] == problem.devices[device];
-      });
-      if (same == kinds_.end()) {
-        kinds_.push_back({{device}, 0});
-      } else {
-        same->devices.push_back(device);
-      }
-    }
-    for (Kind& kind : kinds_) {
-      kind.step = states_;
-      states_ *= kind.devices.size() + 1;
-    }
-    best_.assign(lattice.steps.size() * states_, {kNever, 0, 0});
-    best_[0].load = 0;
-    seen_.assign(lattice.steps.size(), 0);
-    work_.assign(kinds_.size(), 0);
-  }
+      : problem_(problem),
+        lattice_(lattice),
+        table_(problem, lattice.full),
+        seen_(lattice.steps.size(), 0),
+        inside_(problem.nets(), 0),
+        work_(table_.kinds().size(), 0) {}
 
   std::optional<std::vector<DeviceIndex>> solve() {
     // Ideals were found by size, so a smaller one is final before any that holds it.
     for (std::uint32_t from = 0; from < lattice_.steps.size(); ++from) {
-      if (!reached(from)) continue;
+      if (!table_.may_lower(from)) continue;
       from_ = from;
       ++stamp_;
       walk(from);
     }
-    return trace();
+    std::vector<DeviceIndex> assignment(problem_.groups(), 0);
+    const bool dealt = table_.trace([&](std::uint32_t from, std::uint32_t to, DeviceIndex device) {
+      for (const std::uint32_t group : between(from, to)) assignment[group] = device;
+    });
+    if (!dealt) return std::nullopt;
+    return assignment;
   }
 
  private:
-  struct Kind {
-    std::vector<DeviceIndex> devices;
-    std::size_t step;
-  };
-  struct Cell {
-    double load;
-    std::uint32_t before;  // the ideal without the last piece
-    std::uint32_t kind;
-  };
   struct Frame {
     std::uint32_t ideal;
     std::size_t next;     // step
     std::uint32_t added;  // group that led here
   };
-
-  [[nodiscard]] bool reached(std::uint32_t ideal) const {
-    for (std::size_t state = 0; state < states_; ++state) {
-      if (best_[ideal * states_ + state].load < full_load()) return true;
-    }
-    return false;
-  }
-
-  [[nodiscard]] double full_load() const {
-    double least = kNever;
-    for (std::size_t state = 0; state < states_; ++state) {
-      least = std::min(least, best_[lattice_.full * states_ + state].load);
-    }
-    return least;
-  }
 
   // Depth first over the ideals that hold from_, with the piece between kept up to date.
   void walk(std::uint32_t from) {
@@ -173,15 +141,14 @@ class IdealDp {
   }
 
   void add(std::uint32_t group, int sign) {
-    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-      const double cost = problem_.cost_on(group, kinds_[kind].devices.front());
+    for (std::size_t kind = 0; kind < work_.size(); ++kind) {
+      const double cost = problem_.cost_on(group, table_.kinds()[kind].devices.front());
       // Infinite costs are counted apart: they could not be taken back.
       work_[kind] += cost == kNever ? sign * kForbidden : sign * cost;
     }
     memory_ += sign * problem_.memory[group];
-    for (std::uint32_t i = problem_.net_begin[group]; i < problem_.net_begin[group + 1]; ++i) {
-      const std::uint32_t net = problem_.nets_of[i];
-      const std::uint32_t pins = problem_.pin_begin[net + 1] - problem_.pin_begin[net];
+    for (const std::uint32_t net : problem_.nets_of[group]) {
+      const std::uint32_t pins = problem_.pins[net].size();
       const auto cuts = [&] { return inside_[net] > 0 && inside_[net] < pins; };
       const bool before = cuts();
       inside_[net] += static_cast<std::uint32_t>(sign);
@@ -191,43 +158,15 @@ class IdealDp {
 
   // False when no kind can take the piece up to `ideal`, nor a larger one.
   bool extend(std::uint32_t ideal) {
-    const double least = full_load();
+    const double least = table_.least();
     bool some = false;
-    for (std::uint32_t kind = 0; kind < kinds_.size(); ++kind) {
-      const ThroughputDevice& figures = problem_.devices[kinds_[kind].devices.front()];
+    for (std::uint32_t kind = 0; kind < work_.size(); ++kind) {
+      const ThroughputDevice& figures = table_.kinds()[kind].figures;
       if (work_[kind] >= std::min(least, kForbidden) || memory_ > figures.memory) continue;
       some = true;
-      const double load = work_[kind] + crossing_ * figures.transfer;
-      for (std::size_t state = 0; state < states_; ++state) {
-        const Cell& before = best_[from_ * states_ + state];
-        const std::size_t count = kinds_[kind].devices.size();
-        const std::size_t used = state / kinds_[kind].step % (count + 1);
-        if (before.load == kNever || used == count) continue;
-        Cell& after = best_[ideal * states_ + state + kinds_[kind].step];
-        const double largest = std::max(before.load, load);
-        if (largest < after.load) after = {largest, from_, kind};
-      }
+      table_.deal(from_, ideal, kind, work_[kind] + crossing_ * figures.transfer);
     }
     return some;
-  }
-
-  [[nodiscard]] std::optional<std::vector<DeviceIndex>> trace() const {
-    std::size_t state = 0;
-    const Cell* const row = &best_[lattice_.full * states_];
-    for (std::size_t s = 1; s < states_; ++s) {
-      if (row[s].load < row[state].load) state = s;
-    }
-    if (row[state].load == kNever) return std::nullopt;
-    std::vector<std::size_t> used(kinds_.size(), 0);
-    std::vector<DeviceIndex> assignment(problem_.groups(), 0);
-    for (std::uint32_t ideal = lattice_.full; ideal != 0;) {
-      const Cell& cell = best_[ideal * states_ + state];
-      const DeviceIndex device = kinds_[cell.kind].devices[used[cell.kind]++];
-      for (const std::uint32_t group : between(cell.before, ideal)) assignment[group] = device;
-      ideal = cell.before;
-      state -= kinds_[cell.kind].step;
-    }
-    return assignment;
   }
 
   // The groups of `to` that `from` lacks, along any way between them.
@@ -256,9 +195,7 @@ class IdealDp {
 
   const ThroughputProblem& problem_;
   const Lattice& lattice_;
-  std::vector<Kind> kinds_;
-  std::size_t states_ = 1;
-  std::vector<Cell> best_;
+  PieceTable table_;
   std::vector<std::uint32_t> seen_;
   std::uint32_t stamp_ = 0;
   std::uint32_t from_ = 0;

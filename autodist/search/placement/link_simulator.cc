@@ -32,12 +32,11 @@ LinkSimulator::LinkSimulator(const TaskGraph& graph, std::vector<ListDevice> dev
   for (std::uint32_t i = 0; i < count; ++i) {
     for (const TaskInput& input : graph.tasks[i].inputs) {
       std::vector<Reader>& readers = readers_[input.task.value];
-      const std::uint32_t output = input.control ? 0 : input.output;
       const auto same = std::find_if(readers.begin(), readers.end(), [&](const Reader& reader) {
-        return reader.task == i && reader.output == output;
+        return reader.task == i && reader.output == input.output;
       });
       if (same != readers.end()) continue;
-      readers.push_back({i, output});
+      readers.push_back({i, input.output});
       ++parents_[i];
     }
   }
@@ -49,10 +48,6 @@ LinkSimulator::LinkSimulator(const TaskGraph& graph, std::vector<ListDevice> dev
     }
   }
   timeline_.resize(count);
-}
-
-double LinkSimulator::cost_on(std::uint32_t task, DeviceIndex device) const {
-  return time_on(graph_->tasks[task], devices_[device].cpu, devices_[device].speed);
 }
 
 // The time at which the output is there.
@@ -80,7 +75,8 @@ double LinkSimulator::transfer(DeviceIndex from, DeviceIndex to, std::uint32_t t
 double LinkSimulator::run(const Placement& placement) {
   AD_CHECK(placement.size() == end_.size()) << "a placement of another graph";
   for (std::uint32_t i = 0; i < placement.size(); ++i) {
-    if (cost_on(i, placement[i]) == kNotSupported) return kNotSupported;
+    const double time = time_on(graph_->tasks[i], devices_[placement[i]]);
+    if (time == kNotSupported) return kNotSupported;
   }
   std::fill(cards_.begin(), cards_.end(), Card{});
   for (std::vector<double>& arrivals : arrival_) {
@@ -122,7 +118,7 @@ double LinkSimulator::run(const Placement& placement) {
     } else if (free[here] <= now && !queues[here].empty()) {
       const std::uint32_t next = queues[here].top().second;
       queues[here].pop();
-      const double cost = cost_on(next, here);
+      const double cost = time_on(graph_->tasks[next], devices_[here]);
       timeline.start[next] = now;
       timeline.before[next] = last[here] == kNobody ? next : last[here];
       last[here] = next;
@@ -143,12 +139,7 @@ double LinkSimulator::run(const Placement& placement) {
 
 bool LinkSimulator::fits(const Placement& placement) {
   peak_.assign(devices_.size(), 0);
-  struct Change {
-    double time;
-    bool frees;
-    double bytes;
-  };
-  std::vector<std::vector<Change>> changes(devices_.size());
+  std::vector<std::vector<HeldChange>> changes(devices_.size());
   for (std::uint32_t i = 0; i < placement.size(); ++i) {
     const Task& task = graph_->tasks[i];
     peak_[placement[i]] += task.memory;
@@ -171,15 +162,7 @@ bool LinkSimulator::fits(const Placement& placement) {
   }
   bool enough = true;
   for (std::size_t device = 0; device < devices_.size(); ++device) {
-    std::vector<Change>& mine = changes[device];
-    std::sort(mine.begin(), mine.end(), [](const Change& a, const Change& b) {
-      return std::tie(a.time, a.frees) < std::tie(b.time, b.frees);
-    });
-    double held = peak_[device];
-    for (const Change& change : mine) {
-      held += change.frees ? -change.bytes : change.bytes;
-      peak_[device] = std::max(peak_[device], held);
-    }
+    peak_[device] = most_held(peak_[device], std::move(changes[device]));
     enough &= peak_[device] <= devices_[device].memory;
   }
   return enough || !limited_;

@@ -42,7 +42,6 @@ class LinkSimulator final : public StepSimulator {
     double in_free = 0;
   };
 
-  [[nodiscard]] double cost_on(std::uint32_t task, DeviceIndex device) const;
   double transfer(DeviceIndex from, DeviceIndex to, std::uint32_t task, std::uint32_t output,
                   double now);
   bool fits(const Placement& placement);

@@ -9,10 +9,6 @@
 namespace autodist::search::placement {
 namespace {
 
-double cost_on(const Task& task, const ListDevice& device) {
-  return time_on(task, device.cpu, device.speed);
-}
-
 double average_rate(const std::vector<ListDevice>& devices) {
   double sum = 0;
   for (const ListDevice& device : devices) sum += device.bytes_per_unit;
@@ -40,11 +36,8 @@ class ListPlacer {
         held_(devices.size(), 0),
         end_(graph.tasks.size(), 0),
         placement_(graph.tasks.size(), 0) {
-    for (const Task& task : graph.tasks) {
-      delivered_.emplace_back(task.outputs.size(), kNever);
-      waits_.push_back(0);
-    }
-    for (std::size_t i = 0; i < waits_.size(); ++i) waits_[i] = neighbours_.parents[i].size();
+    for (const Task& task : graph.tasks) delivered_.emplace_back(task.outputs.size(), kNever);
+    for (const auto& parents : neighbours_.parents) waits_.push_back(parents.size());
   }
 
   Placement run() {
@@ -83,21 +76,22 @@ class ListPlacer {
     DeviceIndex device = 0;
   };
 
-  // When an output would be on another device; the link keeps the order of requests.
-  [[nodiscard]] double arrival(const TaskInput& input) const {
+  // When an output would be on another device, with `caution` times its transfer. The link keeps
+  // the order of requests.
+  [[nodiscard]] double arrival(const TaskInput& input, double caution) const {
     const double known = delivered_[input.task.value][input.output];
     if (known != kNever) return known;
     const DeviceIndex from = placement_[input.task.value];
     const double transfer =
         transfer_time(graph_.task(input.task).outputs[input.output], devices_[from].bytes_per_unit);
-    return std::max(end_[input.task.value], link_free_[from]) + options_.caution * transfer;
+    return std::max(end_[input.task.value], link_free_[from]) + caution * transfer;
   }
 
   [[nodiscard]] double start_on(std::uint32_t task, DeviceIndex device) const {
     double ready = free_[device];
     for (const TaskInput& input : graph_.tasks[task].inputs) {
       const bool here = placement_[input.task.value] == device;
-      ready = std::max(ready, here ? end_[input.task.value] : arrival(input));
+      ready = std::max(ready, here ? end_[input.task.value] : arrival(input, options_.caution));
     }
     return ready;
   }
@@ -112,7 +106,7 @@ class ListPlacer {
     std::vector<DeviceIndex> fitting;
     std::vector<DeviceIndex> possible;
     for (DeviceIndex device = 0; device < devices_.size(); ++device) {
-      if (cost_on(what, devices_[device]) == kNotSupported) continue;
+      if (time_on(what, devices_[device]) == kNotSupported) continue;
       possible.push_back(device);
       if (held_[device] + bytes_of(what) <= devices_[device].memory) fitting.push_back(device);
     }
@@ -134,7 +128,7 @@ class ListPlacer {
     double best = kNever;
     for (const DeviceIndex device : devices_for(task)) {
       const double end =
-          blurred(start_on(task, device) + cost_on(graph_.tasks[task], devices_[device]));
+          blurred(start_on(task, device) + time_on(graph_.tasks[task], devices_[device]));
       if (end < best) {
         best = end;
         choice.device = device;
@@ -151,8 +145,9 @@ class ListPlacer {
       const std::uint32_t task = ready[at];
       for (const DeviceIndex device : devices_for(task)) {
         double start = start_on(task, device);
-        if (is_kept_for_another(task, device))
-          start += cost_on(graph_.tasks[task], devices_[device]);
+        if (is_kept_for_another(task, device)) {
+          start += time_on(graph_.tasks[task], devices_[device]);
+        }
         start = blurred(start);
         if (start > best || (start == best && rank_[task] <= best_rank)) continue;
         best = start;
@@ -213,14 +208,12 @@ class ListPlacer {
       }
       double& delivered = delivered_[input.task.value][input.output];
       if (delivered == kNever) {
-        const double transfer = transfer_time(graph_.task(input.task).outputs[input.output],
-                                              devices_[from].bytes_per_unit);
-        delivered = std::max(end_[input.task.value], link_free_[from]) + transfer;
+        delivered = arrival(input, 1);
         link_free_[from] = delivered + devices_[from].after_transfer;
       }
       ready = std::max(ready, delivered);
     }
-    const double cost = cost_on(what, devices_[device]);
+    const double cost = time_on(what, devices_[device]);
     placement_[task] = device;
     end_[task] = ready + cost;
     free_[device] = end_[task] + (cost > 0 ? devices_[device].after_op : 0);
@@ -288,7 +281,7 @@ std::vector<double> upward_ranks(const TaskGraph& graph, const std::vector<ListD
     double cost = 0;
     double able = 0;
     for (const ListDevice& device : devices) {
-      const double here = cost_on(task, device);
+      const double here = time_on(task, device);
       if (here == kNotSupported) continue;
       cost += here;
       ++able;

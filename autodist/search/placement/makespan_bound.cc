@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "autodist/base/sort_unique.h"
+#include "autodist/search/placement/disjoint_sets.h"
 
 namespace autodist::search::placement {
 namespace {
@@ -37,14 +38,14 @@ struct Relaxed {
     for (const std::uint32_t task : order) {
       double least = kNotSupported;
       for (const ListDevice& device : on) {
-        least = std::min(least, time_on(graph.tasks[task], device.cpu, device.speed));
+        least = std::min(least, time_on(graph.tasks[task], device));
       }
       cost.push_back(least);
       pause.push_back(least > 0 ? least_pause : 0);
     }
     for (const std::uint32_t task : order) {
       for (const TaskInput& input : graph.tasks[task].inputs) {
-        const TaskOutput& output = graph.task(input.task).outputs[input.control ? 0 : input.output];
+        const TaskOutput& output = graph.task(input.task).outputs[input.output];
         const double transfer = transfer_time(output, rate);
         const Edge edge{index[input.task.value], index[task], transfer};
         // Of two outputs of one parent the last alone counts in Placeto's simulation; the least of
@@ -70,27 +71,6 @@ struct Relaxed {
   std::vector<double> pause;
   std::vector<std::vector<Edge>> into;
   std::vector<std::vector<Edge>> out;
-};
-
-class Classes {
- public:
-  explicit Classes(std::uint32_t count) : above_(count) {
-    std::iota(above_.begin(), above_.end(), 0u);
-  }
-  std::uint32_t find(std::uint32_t i) {
-    while (above_[i] != i) i = above_[i] = above_[above_[i]];
-    return i;
-  }
-  bool join(std::uint32_t a, std::uint32_t b) {
-    a = find(a);
-    b = find(b);
-    if (a == b) return false;
-    above_[std::max(a, b)] = std::min(a, b);
-    return true;
-  }
-
- private:
-  std::vector<std::uint32_t> above_;
 };
 
 // Whether a step can end by a deadline, as far as this relaxation sees.
@@ -261,7 +241,7 @@ class Contradiction {
 
   const Relaxed& problem_;
   double deadline_;
-  Classes classes_;
+  DisjointSets classes_;  // of tasks on one device
   std::vector<double> head_;
   std::vector<double> tail_;
   std::vector<Path> longest_;

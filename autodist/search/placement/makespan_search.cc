@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <memory>
 
-#include "autodist/base/check.h"
 #include "autodist/search/placement/random.h"
 
 namespace autodist::search::placement {
@@ -15,41 +13,22 @@ constexpr double kHot = 0.006;  // temperatures, relative to the step's time
 constexpr double kCold = 0.0001;
 constexpr std::size_t kStarts = 4;  // of annealing
 
-// Counts simulations and remembers the best.
-class Judge {
- public:
-  Judge(const MakespanProblem& problem, const MakespanOptions& options)
-      : simulator_(problem.simulator()), options_(options) {}
-
-  double operator()(const Placement& placement, const char* found_by) {
-    const double time = simulator_->run(placement);
-    ++best_.simulations;
-    if (time < best_.time || best_.placement.empty()) {
-      best_.time = time;
-      best_.placement = placement;
-      best_.found_by = found_by;
-    }
-    return time;
+// The tasks from a source to the last one, each waiting for the one before: what must move if the
+// step is to become shorter. Last task first.
+std::vector<std::uint32_t> critical_path(const Timeline& timeline) {
+  std::vector<std::uint32_t> path;
+  for (std::uint32_t task = timeline.last_task;;) {
+    path.push_back(task);
+    const bool waited = timeline.start[task] > timeline.ready[task];
+    const std::uint32_t before = waited ? timeline.before[task] : timeline.last_parent[task];
+    if (before == task) return path;
+    task = before;
   }
-  [[nodiscard]] bool over() {
-    if (options_.stop && best_.simulations % 64 == 0 && options_.stop()) best_.stopped = true;
-    return best_.stopped || best_.simulations >= options_.simulations;
-  }
-  [[nodiscard]] const MakespanAnswer& best() const { return best_; }
-  [[nodiscard]] const Timeline& timeline() const { return simulator_->timeline(); }
-  [[nodiscard]] std::uint64_t left() const {
-    return options_.simulations - std::min(options_.simulations, best_.simulations);
-  }
-
- private:
-  std::unique_ptr<StepSimulator> simulator_;
-  const MakespanOptions& options_;
-  MakespanAnswer best_;
-};
+}
 
 class StepAnnealer {
  public:
-  StepAnnealer(const MakespanProblem& problem, Judge& judge, std::mt19937_64& random)
+  StepAnnealer(const MakespanProblem& problem, MakespanJudge& judge, std::mt19937_64& random)
       : graph_(*problem.graph),
         devices_(problem.devices.size()),
         all_devices_(problem.devices.size()),
@@ -61,12 +40,9 @@ class StepAnnealer {
         mark_(graph_.tasks.size(), 0) {
     place_.resize(order_.size());
     for (std::uint32_t i = 0; i < order_.size(); ++i) place_[order_[i]] = i;
-    supported_.resize(graph_.tasks.size() * all_devices_);
-    for (std::size_t i = 0; i < graph_.tasks.size(); ++i) {
-      for (std::size_t d = 0; d < all_devices_; ++d) {
-        const Task& task = graph_.tasks[i];
-        const double cost = problem.devices[d].cpu ? task.cpu_cost.value_or(task.cost) : task.cost;
-        supported_[i * all_devices_ + d] = cost != kNotSupported;
+    for (const Task& task : graph_.tasks) {
+      for (const ListDevice& device : problem.devices) {
+        supported_.push_back(time_on(task, device) != kNotSupported);
       }
     }
   }
@@ -96,15 +72,13 @@ class StepAnnealer {
 
  private:
   [[nodiscard]] DeviceIndex any_device() {
-    return static_cast<DeviceIndex>(below(static_cast<std::uint32_t>(devices_), random_));
+    return static_cast<DeviceIndex>(below(devices_, random_));
   }
-  [[nodiscard]] std::uint32_t any_task() {
-    return below(static_cast<std::uint32_t>(placement_.size()), random_);
-  }
+  [[nodiscard]] std::uint32_t any_task() { return below(placement_.size(), random_); }
   // A task that the step's end waits for, more often than not.
   [[nodiscard]] std::uint32_t interesting_task() {
     if (below(4, random_) == 0) return any_task();
-    return path_[below(static_cast<std::uint32_t>(path_.size()), random_)];
+    return path_[below(path_.size(), random_)];
   }
 
   void set(std::uint32_t task, DeviceIndex device) {
@@ -142,7 +116,7 @@ class StepAnnealer {
     const std::vector<std::uint32_t>& near =
         below(2, random_) == 0 ? neighbours_.parents[task] : neighbours_.children[task];
     if (near.empty() || below(3, random_) == 0) return any_device();
-    return placement_[near[below(static_cast<std::uint32_t>(near.size()), random_)]];
+    return placement_[near[below(near.size(), random_)]];
   }
 
   // Grown along edges within the task's device.
@@ -177,8 +151,7 @@ class StepAnnealer {
   void follow_parent() {
     const Timeline& timeline = judge_.timeline();
     for (int tries = 0; tries < 8; ++tries) {
-      const std::uint32_t at = below(static_cast<std::uint32_t>(path_.size()), random_);
-      const std::uint32_t task = path_[at];
+      const std::uint32_t task = path_[below(path_.size(), random_)];
       const std::uint32_t parent = timeline.last_parent[task];
       if (parent == task || placement_[parent] == placement_[task]) continue;
       const bool down = below(2, random_) == 0;
@@ -206,7 +179,7 @@ class StepAnnealer {
   void make_room() {
     const Timeline& timeline = judge_.timeline();
     for (int tries = 0; tries < 8; ++tries) {
-      const std::uint32_t task = path_[below(static_cast<std::uint32_t>(path_.size()), random_)];
+      const std::uint32_t task = path_[below(path_.size(), random_)];
       if (timeline.start[task] <= timeline.ready[task]) continue;
       std::uint32_t blocker = timeline.before[task];
       for (std::uint32_t back = below(4, random_); back-- > 0;) blocker = timeline.before[blocker];
@@ -245,7 +218,7 @@ class StepAnnealer {
   const TaskGraph& graph_;
   std::size_t devices_;  // the first ones, among which tasks move
   std::size_t all_devices_;
-  Judge& judge_;
+  MakespanJudge& judge_;
   std::mt19937_64& random_;
   Neighbours neighbours_;
   Groups groups_;
@@ -267,8 +240,8 @@ struct Candidate {
   Placement placement;
 };
 
-std::vector<Candidate> listed(const MakespanProblem& problem, std::size_t devices, Judge& judge,
-                              std::uint64_t count, std::mt19937_64& random) {
+std::vector<Candidate> listed(const MakespanProblem& problem, std::size_t devices,
+                              MakespanJudge& judge, std::uint64_t count, std::mt19937_64& random) {
   const std::vector<ListDevice> first(problem.devices.begin(), problem.devices.begin() + devices);
   std::vector<Candidate> candidates;
   for (std::uint64_t i = 0; i < count && !judge.over(); ++i) {
@@ -295,7 +268,7 @@ std::size_t fewer(std::size_t devices) { return devices <= 4 ? devices - 1 : (de
 // The portfolio on the first devices, then on more of them.
 class Portfolio {
  public:
-  Portfolio(const MakespanProblem& problem, Judge& judge, std::uint64_t seed)
+  Portfolio(const MakespanProblem& problem, MakespanJudge& judge, std::uint64_t seed)
       : problem_(problem), judge_(judge), random_(seed), annealer_(problem, judge, random_) {}
 
   // What is simulated for the first `devices` does not depend on how many there are beside them.
@@ -326,12 +299,28 @@ class Portfolio {
 
  private:
   const MakespanProblem& problem_;
-  Judge& judge_;
+  MakespanJudge& judge_;
   std::mt19937_64 random_;
   StepAnnealer annealer_;
 };
 
 }  // namespace
+
+double MakespanJudge::operator()(const Placement& placement, const char* found_by) {
+  const double time = simulator_->run(placement);
+  ++best_.simulations;
+  if (time < best_.time || best_.placement.empty()) {
+    best_.time = time;
+    best_.placement = placement;
+    best_.found_by = found_by;
+  }
+  return time;
+}
+
+bool MakespanJudge::over() {
+  if (options_.stop && best_.simulations % 16 == 0 && options_.stop()) best_.stopped = true;
+  return best_.stopped || best_.simulations >= options_.simulations;
+}
 
 std::size_t portfolio_stages(std::size_t devices) {
   std::size_t count = 1;
@@ -339,13 +328,13 @@ std::size_t portfolio_stages(std::size_t devices) {
   return count;
 }
 
-MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placement& start,
-                                  Order order, std::size_t visits, const MakespanOptions& options) {
-  Judge judge(problem, options);
+MakespanAnswer coordinate_descent(const MakespanProblem& problem, Order order, std::size_t visits,
+                                  const MakespanOptions& options) {
+  MakespanJudge judge(problem, options);
   std::mt19937_64 random(options.seed);
   const Groups groups = groups_of(*problem.graph);
   const std::vector<std::uint32_t> tasks = traversal(*problem.graph, order, random);
-  Placement placement = start;
+  Placement placement(tasks.size(), 0);
   double best = judge(placement, "coordinate descent");
   bool changed = true;
   for (std::size_t visit = 0; visit < visits && changed; ++visit) {
@@ -378,7 +367,7 @@ MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placemen
 MakespanAnswer place_on_one(const MakespanProblem& problem) {
   MakespanOptions options;
   options.simulations = problem.devices.size();
-  Judge judge(problem, options);
+  MakespanJudge judge(problem, options);
   for (DeviceIndex device = 0; device < problem.devices.size(); ++device) {
     judge(Placement(problem.graph->tasks.size(), device), "one device");
   }
@@ -387,7 +376,7 @@ MakespanAnswer place_on_one(const MakespanProblem& problem) {
 
 MakespanAnswer place_by_rule(const MakespanProblem& problem, ListRule rule) {
   MakespanOptions options;
-  Judge judge(problem, options);
+  MakespanJudge judge(problem, options);
   std::mt19937_64 random(0);
   ListOptions list;
   list.rule = rule;
@@ -395,17 +384,17 @@ MakespanAnswer place_by_rule(const MakespanProblem& problem, ListRule rule) {
   return judge.best();
 }
 
-MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& start,
-                           const MakespanOptions& options) {
-  Judge judge(problem, options);
+MakespanAnswer anneal_step(const MakespanProblem& problem, const MakespanOptions& options) {
+  MakespanJudge judge(problem, options);
   std::mt19937_64 random(options.seed);
   StepAnnealer annealer(problem, judge, random);
-  annealer.run(start, problem.devices.size(), options.simulations, kHot);
+  annealer.run(Placement(problem.graph->tasks.size(), 0), problem.devices.size(),
+               options.simulations, kHot);
   return judge.best();
 }
 
 MakespanAnswer makespan_portfolio(const MakespanProblem& problem, const MakespanOptions& options) {
-  Judge judge(problem, options);
+  MakespanJudge judge(problem, options);
   const std::size_t devices = problem.devices.size();
   Portfolio(problem, judge, options.seed)
       .run(devices, options.simulations / portfolio_stages(devices));

@@ -38,11 +38,31 @@ struct MakespanAnswer {
   bool stopped = false;  // by options.stop
 };
 
-// The placement of `start` improved along an order: each task in turn goes to the device with the
-// shortest step; `visits` of all tasks, fewer when one changes nothing (the papers' walk with
+// Simulates placements, counts them and remembers the best one.
+class MakespanJudge {
+ public:
+  // `options` must outlive it.
+  MakespanJudge(const MakespanProblem& problem, const MakespanOptions& options)
+      : simulator_(problem.simulator()), options_(options) {}
+
+  // The time of the placement, which the search `found_by` tries.
+  double operator()(const Placement& placement, const char* found_by);
+  // Whether the search must end.
+  [[nodiscard]] bool over();
+  [[nodiscard]] const MakespanAnswer& best() const { return best_; }
+  [[nodiscard]] const Timeline& timeline() const { return simulator_->timeline(); }
+
+ private:
+  std::unique_ptr<StepSimulator> simulator_;
+  const MakespanOptions& options_;
+  MakespanAnswer best_;
+};
+
+// From everything on the first device, along an order: each task in turn goes to the device with
+// the shortest step; `visits` of all tasks, fewer when one changes nothing (the papers' walk with
 // arg-min in place of a policy).
-MakespanAnswer coordinate_descent(const MakespanProblem& problem, const Placement& start,
-                                  Order order, std::size_t visits, const MakespanOptions& options);
+MakespanAnswer coordinate_descent(const MakespanProblem& problem, Order order, std::size_t visits,
+                                  const MakespanOptions& options);
 
 // All on one device; the best device.
 MakespanAnswer place_on_one(const MakespanProblem& problem);
@@ -54,10 +74,9 @@ MakespanAnswer place_by_rule(const MakespanProblem& problem, ListRule rule);
 // the order is what evolves (biased random-key genetic algorithm, Gonçalves and Resende 2011).
 MakespanAnswer evolve_keys(const MakespanProblem& problem, const MakespanOptions& options);
 
-// From `start`: moves of tasks, clusters, stretches of a topological order and of what the critical
-// path waits for, accepted as in annealing.
-MakespanAnswer anneal_step(const MakespanProblem& problem, const Placement& start,
-                           const MakespanOptions& options);
+// From everything on the first device: moves of tasks, clusters, stretches of a topological order
+// and of what the critical path waits for, accepted as in annealing.
+MakespanAnswer anneal_step(const MakespanProblem& problem, const MakespanOptions& options);
 
 // How many searches the portfolio on so many devices is. Each begins with what one on fewer found:
 // on one less of four or fewer, on half of more, and so down to two.

@@ -131,8 +131,7 @@ TEST(Makespan, CoordinateDescentNeverGetsWorseAndEveryRulePlacesAllTasks) {
   const MakespanProblem problem = placeto_problem(graph, 3);
   const double one = place_on_one(problem).time;
   for (const Order order : kAllOrders) {
-    const Placement start(graph.tasks.size(), 0);
-    EXPECT_LE(coordinate_descent(problem, start, order, 20, {}).time, one);
+    EXPECT_LE(coordinate_descent(problem, order, 20, {}).time, one);
   }
   for (const ListRule rule : {ListRule::kTopo, ListRule::kHeft, ListRule::kEtf, ListRule::kSct}) {
     EXPECT_EQ(place_by_rule(problem, rule).placement.size(), graph.tasks.size());
@@ -150,8 +149,8 @@ TEST(Links, TransfersContendAtBothEnds) {
     task.outputs = {{100, std::nullopt}};
     graph.tasks.push_back(task);
   }
-  graph.tasks[1].inputs = {{TaskId(0), 0, false}, {TaskId(3), 0, false}};
-  graph.tasks[2].inputs = {{TaskId(0), 0, false}};
+  graph.tasks[1].inputs = {{TaskId(0), 0}, {TaskId(3), 0}};
+  graph.tasks[2].inputs = {{TaskId(0), 0}};
   std::vector<ListDevice> devices(3);
   for (ListDevice& device : devices) device.bytes_per_unit = 10;  // a tensor takes 10
   LinkSimulator simulator(graph, devices);
@@ -195,7 +194,7 @@ TEST(Links, MemoryIsALimit) {
     graph.tasks[i].memory = 50;
     graph.tasks[i].outputs = {{20, std::nullopt}};
   }
-  graph.tasks[1].inputs = {{TaskId(0), 0, false}};
+  graph.tasks[1].inputs = {{TaskId(0), 0}};
   std::vector<ListDevice> devices(2);
   for (ListDevice& device : devices) device.memory = 90;
   LinkSimulator simulator(graph, devices);

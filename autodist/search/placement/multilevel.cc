@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "autodist/base/sort_unique.h"
 #include "autodist/search/placement/annealing.h"
 #include "autodist/search/placement/random.h"
 
@@ -33,12 +32,11 @@ std::vector<std::uint32_t> matched(const ThroughputProblem& problem, std::mt1993
   for (const std::uint32_t group : visit) {
     if (cluster[group] != kNoColour) continue;
     std::vector<std::uint32_t> near;
-    for (std::uint32_t i = problem.net_begin[group]; i < problem.net_begin[group + 1]; ++i) {
-      const std::uint32_t net = problem.nets_of[i];
-      const std::uint32_t pins = problem.pin_begin[net + 1] - problem.pin_begin[net];
-      for (std::uint32_t p = problem.pin_begin[net]; p < problem.pin_begin[net + 1]; ++p) {
-        if (shared[problem.pins[p]] == 0) near.push_back(problem.pins[p]);
-        shared[problem.pins[p]] += problem.net_cost[net] / (pins - 1);
+    for (const std::uint32_t net : problem.nets_of[group]) {
+      const PackedLists::List pins = problem.pins[net];
+      for (const std::uint32_t pin : pins) {
+        if (shared[pin] == 0) near.push_back(pin);
+        shared[pin] += problem.net_cost[net] / (pins.size() - 1);
       }
     }
     std::uint32_t partner = group;
@@ -67,8 +65,8 @@ std::vector<DeviceIndex> annealed(const ThroughputProblem& problem,
   return found.largest_load == kNotSupported ? start : found.assignment;
 }
 
-}  // namespace
-
+// The problem whose groups are the clusters of `problem`'s. `cluster_of` numbers them from 0
+// without gaps.
 ThroughputProblem contracted(const ThroughputProblem& problem,
                              const std::vector<std::uint32_t>& cluster_of) {
   ThroughputProblem coarse = problem;
@@ -90,31 +88,17 @@ ThroughputProblem contracted(const ThroughputProblem& problem,
     for (const std::uint32_t task : coarse.members[cluster]) coarse.group_of[task] = cluster;
   }
   coarse.net_cost.clear();
-  coarse.pins.clear();
-  coarse.pin_begin.assign(1, 0);
-  std::vector<std::vector<std::uint32_t>> nets(clusters);
+  coarse.pins = {};
   for (std::uint32_t net = 0; net < problem.nets(); ++net) {
     std::vector<std::uint32_t> pins;
-    for (std::uint32_t p = problem.pin_begin[net]; p < problem.pin_begin[net + 1]; ++p) {
-      pins.push_back(cluster_of[problem.pins[p]]);
-    }
-    sort_unique(pins);
-    if (pins.size() < 2) continue;
-    for (const std::uint32_t cluster : pins) {
-      nets[cluster].push_back(static_cast<std::uint32_t>(coarse.net_cost.size()));
-    }
-    coarse.net_cost.push_back(problem.net_cost[net]);
-    coarse.pins.insert(coarse.pins.end(), pins.begin(), pins.end());
-    coarse.pin_begin.push_back(static_cast<std::uint32_t>(coarse.pins.size()));
+    for (const std::uint32_t pin : problem.pins[net]) pins.push_back(cluster_of[pin]);
+    coarse.add_net(std::move(pins), problem.net_cost[net]);
   }
-  coarse.nets_of.clear();
-  coarse.net_begin.assign(1, 0);
-  for (const std::vector<std::uint32_t>& of_cluster : nets) {
-    coarse.nets_of.insert(coarse.nets_of.end(), of_cluster.begin(), of_cluster.end());
-    coarse.net_begin.push_back(static_cast<std::uint32_t>(coarse.nets_of.size()));
-  }
+  coarse.index_nets();
   return coarse;
 }
+
+}  // namespace
 
 std::vector<DeviceIndex> place_multilevel(const ThroughputProblem& problem, std::uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -15,9 +15,4 @@ namespace autodist::search::placement {
 // search met nothing that fits.
 std::vector<DeviceIndex> place_multilevel(const ThroughputProblem& problem, std::uint64_t seed);
 
-// The problem whose groups are the clusters of `problem`'s. REQUIRES: cluster_of numbers them from
-// 0 without gaps.
-ThroughputProblem contracted(const ThroughputProblem& problem,
-                             const std::vector<std::uint32_t>& cluster_of);
-
 }  // namespace autodist::search::placement

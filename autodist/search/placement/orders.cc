@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <numeric>
-#include <queue>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -42,27 +40,6 @@ std::vector<std::uint32_t> kahn_with_stack(const Neighbours& neighbours) {
     order.push_back(task);
     for (const std::uint32_t child : neighbours.children[task]) {
       if (--waits[child] == 0) stack.push_back(child);
-    }
-  }
-  return order;
-}
-
-std::vector<std::uint32_t> kahn_by_name(const TaskGraph& graph, const Neighbours& neighbours) {
-  const std::vector<std::uint32_t> rank = ranks_by_name(graph);
-  using Ranked = std::pair<std::uint32_t, std::uint32_t>;  // rank, task
-  std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> ready;
-  std::vector<std::size_t> waits;
-  for (std::uint32_t i = 0; i < neighbours.parents.size(); ++i) {
-    waits.push_back(neighbours.parents[i].size());
-    if (waits.back() == 0) ready.emplace(rank[i], i);
-  }
-  std::vector<std::uint32_t> order;
-  while (!ready.empty()) {
-    const std::uint32_t task = ready.top().second;
-    ready.pop();
-    order.push_back(task);
-    for (const std::uint32_t child : neighbours.children[task]) {
-      if (--waits[child] == 0) ready.emplace(rank[child], child);
     }
   }
   return order;
@@ -154,7 +131,7 @@ std::vector<std::uint32_t> traversal(const TaskGraph& graph, Order order, std::m
       std::reverse(tasks.begin(), tasks.end());
       break;
     case Order::kLexicoTopo:
-      tasks = kahn_by_name(graph, neighbours);
+      tasks = topological_order(neighbours, ranks_by_name(graph));
       break;
     case Order::kDfsPreorder:
       tasks = depth_first(neighbours, false);

@@ -114,16 +114,9 @@ PlaceResult place_on_processors(const TaskGraph& graph, const PlaceRequest& requ
     stopped = stopped || over();
     return stopped;
   };
-  ProcessorAnswer answer;
-  if (request.placer == "list") {
-    const std::vector<Ticks> levels = bottom_levels(problem);
-    answer.starts = list_schedule(problem, {levels.begin(), levels.end()});
-    answer.length = length_of(problem, answer.starts);
-    answer.bound = processor_bound(problem);
-    answer.found_by = "b-level list";
-  } else {
-    answer = schedule_on_processors(problem, options);
-  }
+  const ProcessorAnswer answer = request.placer == "list"
+                                     ? schedule_by_levels(problem)
+                                     : schedule_on_processors(problem, options);
   PlaceResult result;
   result.value = answer.length;
   result.bound = answer.bound;
@@ -142,17 +135,16 @@ PlaceResult place_on_processors(const TaskGraph& graph, const PlaceRequest& requ
 
 MakespanAnswer search_makespan(const MakespanProblem& problem, const PlaceRequest& request,
                                const MakespanOptions& options) {
-  const Placement one(problem.graph->tasks.size(), 0);
   if (request.placer == "single") return place_on_one(problem);
   if (request.placer == "m-topo") return place_by_rule(problem, ListRule::kTopo);
   if (request.placer == "heft") return place_by_rule(problem, ListRule::kHeft);
   if (request.placer == "etf") return place_by_rule(problem, ListRule::kEtf);
   if (request.placer == "m-sct") return place_by_rule(problem, ListRule::kSct);
   if (request.placer == "descent") {
-    return coordinate_descent(problem, one, request.order, kVisits, options);
+    return coordinate_descent(problem, request.order, kVisits, options);
   }
   if (request.placer == "genetic") return evolve_keys(problem, options);
-  if (request.placer == "anneal") return anneal_step(problem, one, options);
+  if (request.placer == "anneal") return anneal_step(problem, options);
   return makespan_portfolio(problem, options);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "autodist/base/check.h"
 #include "autodist/search/placement/orders.h"
@@ -20,11 +21,10 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices)
       std::vector<Edge>& out = edges[input.task.value];
       // A child that reads two outputs of one parent counts the last one only.
       if (!out.empty() && out.back().child == child) {
-        out.back().output = input.control ? 0 : input.output;
+        out.back().output = input.output;
         continue;
       }
-      out.push_back({child, rank[child], input.control ? 0 : input.output,
-                     static_cast<std::uint32_t>(out.size())});
+      out.push_back({child, rank[child], input.output, static_cast<std::uint32_t>(out.size())});
       ++parents_[child];
     }
   }
@@ -33,10 +33,8 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices)
   for (std::uint32_t task = 0; task < count; ++task) {
     const Task& from = graph.tasks[task];
     cost_.push_back(from.cost);
-    output_bytes_.emplace_back();
-    for (const TaskOutput& output : from.outputs) output_bytes_.back().push_back(output.bytes);
-    held_bytes_.push_back(
-        std::accumulate(output_bytes_.back().begin(), output_bytes_.back().end(), 0.0));
+    held_bytes_.push_back(0);
+    for (const TaskOutput& output : from.outputs) held_bytes_.back() += output.bytes;
     if (parents_[task] == 0) sources_.push_back(task);
     std::vector<Edge>& out = edges[task];
     std::sort(out.begin(), out.end(),
@@ -48,7 +46,7 @@ PlacetoSimulator::PlacetoSimulator(const TaskGraph& graph, std::size_t devices)
     index_outputs(out, edge_begin_.back());
     edge_begin_.push_back(static_cast<std::uint32_t>(by_output_.size()));
     for (const Edge& edge : out) {
-      transfer_.push_back(output_bytes_[task].at(edge.output) / kPlacetoBytesPerUs);
+      transfer_.push_back(from.outputs.at(edge.output).bytes / kPlacetoBytesPerUs);
     }
   }
   device_.resize(devices);
@@ -116,7 +114,7 @@ double PlacetoSimulator::run(const Placement& placement) {
 }
 
 // Several devices have an event at `now`: arrivals first, all of them by name, then buses by index,
-// then devices. The index of the one to go on with, or devices() when there were arrivals.
+// then devices. The index of the one to go on with, or devices_ when there were arrivals.
 std::size_t PlacetoSimulator::first_of_tied(double now, const Placement& placement) {
   std::size_t bus = devices_;
   std::size_t free = devices_;
@@ -134,18 +132,56 @@ std::size_t PlacetoSimulator::first_of_tied(double now, const Placement& placeme
   return bus < devices_ ? bus : free;
 }
 
+template <typename Visit>
+void PlacetoSimulator::end_op(Device& device, const Placement& placement, Visit visit) {
+  device.op_ends = kNever;
+  const std::uint32_t task = device.running;
+  for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
+    if (placement[by_name_[e].child] == placement[task]) visit(task, by_name_[e]);
+  }
+}
+
+template <typename Visit>
+void PlacetoSimulator::end_transfer(Device& device, const Placement& placement, Visit visit) {
+  device.arrives = kNever;
+  const BusJob& job = device.moving;
+  for (std::uint32_t e = job.first; e < job.last; ++e) {
+    if (placement[by_output_[e].child] != placement[job.task]) visit(job.task, by_output_[e]);
+  }
+}
+
+void PlacetoSimulator::receive_in_order_of_name(double now, const Placement& placement) {
+  tied_.clear();
+  const auto add = [&](std::uint32_t parent, const Edge& edge) {
+    tied_.emplace_back(edge.name_rank, std::uint64_t{parent} << 32 | edge.child);
+  };
+  for (Device& device : device_) {
+    if (device.op_ends == now) end_op(device, placement, add);
+    if (device.arrives == now) end_transfer(device, placement, add);
+  }
+  for (std::size_t d = 0; d < devices_; ++d) note_next(d);
+  std::sort(tied_.begin(), tied_.end());
+  for (const auto& [rank, edge] : tied_) {
+    receive(static_cast<std::uint32_t>(edge >> 32), static_cast<std::uint32_t>(edge), now,
+            placement);
+  }
+}
+
 void PlacetoSimulator::take_event(std::size_t index, double now, const Placement& placement) {
   Device& device = device_[index];
+  const auto pass_on = [&](std::uint32_t parent, const Edge& edge) {
+    receive(parent, edge.child, now, placement);
+  };
   if (device.op_ends == now && device.arrives == now) {
     receive_in_order_of_name(now, placement);
   } else if (device.op_ends == now) {
     // No other device has an event now, and an op that ends reaches no other: what this one starts
     // at the same time may follow at once.
-    finish_op(device, now, placement);
+    end_op(device, placement, pass_on);
     if (device.bus_free == now) start_next_transfer(device, now);
     if (device.free == now && device.arrives != now) start_next_op(device, now, placement);
   } else if (device.arrives == now) {
-    finish_transfer(device, now, placement);
+    end_transfer(device, placement, pass_on);
   } else if (device.bus_free == now) {
     start_next_transfer(device, now);
   } else {
@@ -171,55 +207,6 @@ void PlacetoSimulator::receive(std::uint32_t parent, std::uint32_t child, double
   if (device.free == kNever) {
     device.free = now;
     next_[here] = now;
-  }
-}
-
-void PlacetoSimulator::finish_op(Device& device, double now, const Placement& placement) {
-  device.op_ends = kNever;
-  const std::uint32_t task = device.running;
-  const DeviceIndex here = placement[task];
-  for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
-    const std::uint32_t child = by_name_[e].child;
-    if (placement[child] == here) receive(task, child, now, placement);
-  }
-}
-
-void PlacetoSimulator::finish_transfer(Device& device, double now, const Placement& placement) {
-  device.arrives = kNever;
-  const BusJob& job = device.moving;
-  const DeviceIndex source = placement[job.task];
-  for (std::uint32_t e = job.first; e < job.last; ++e) {
-    const std::uint32_t child = by_output_[e].child;
-    if (placement[child] != source) receive(job.task, child, now, placement);
-  }
-}
-
-void PlacetoSimulator::receive_in_order_of_name(double now, const Placement& placement) {
-  tied_.clear();
-  const auto add = [&](std::uint32_t parent, const Edge& edge) {
-    tied_.emplace_back(edge.name_rank, std::uint64_t{parent} << 32 | edge.child);
-  };
-  for (Device& device : device_) {
-    if (device.op_ends == now) {
-      device.op_ends = kNever;
-      const std::uint32_t task = device.running;
-      for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
-        if (placement[by_name_[e].child] == placement[task]) add(task, by_name_[e]);
-      }
-    }
-    if (device.arrives == now) {
-      device.arrives = kNever;
-      const BusJob& job = device.moving;
-      for (std::uint32_t e = job.first; e < job.last; ++e) {
-        if (placement[by_output_[e].child] != placement[job.task]) add(job.task, by_output_[e]);
-      }
-    }
-  }
-  for (std::size_t d = 0; d < devices_; ++d) note_next(d);
-  std::sort(tied_.begin(), tied_.end());
-  for (const auto& [rank, edge] : tied_) {
-    receive(static_cast<std::uint32_t>(edge >> 32), static_cast<std::uint32_t>(edge), now,
-            placement);
   }
 }
 
@@ -287,12 +274,7 @@ void PlacetoSimulator::start_next_op(Device& device, double now, const Placement
 }
 
 std::vector<std::int64_t> PlacetoSimulator::peak_bytes(const Placement& placement) const {
-  struct Change {
-    double time;
-    bool frees;
-    double bytes;
-  };
-  std::vector<std::vector<Change>> changes(devices_);
+  std::vector<std::vector<HeldChange>> changes(devices_);
   for (std::uint32_t task = 0; task < cost_.size(); ++task) {
     double until = timeline_.start[task];
     for (std::uint32_t e = edge_begin_[task]; e < edge_begin_[task + 1]; ++e) {
@@ -303,17 +285,8 @@ std::vector<std::int64_t> PlacetoSimulator::peak_bytes(const Placement& placemen
     changes[placement[task]].push_back({until, true, held_bytes_[task]});
   }
   std::vector<std::int64_t> peaks;
-  for (std::vector<Change>& each : changes) {
-    std::stable_sort(each.begin(), each.end(), [](const Change& a, const Change& b) {
-      return a.time != b.time ? a.time < b.time : a.frees < b.frees;
-    });
-    double held = 0;
-    double peak = 0;
-    for (const Change& change : each) {
-      held += change.frees ? -change.bytes : change.bytes;
-      peak = std::max(peak, held);
-    }
-    peaks.push_back(static_cast<std::int64_t>(peak));
+  for (std::vector<HeldChange>& each : changes) {
+    peaks.push_back(static_cast<std::int64_t>(most_held(0, std::move(each))));
   }
   return peaks;
 }

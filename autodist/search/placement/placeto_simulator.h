@@ -73,8 +73,11 @@ class PlacetoSimulator final : public StepSimulator {
   std::size_t first_of_tied(double now, const Placement& placement);
   void take_event(std::size_t device, double now, const Placement& placement);
   void note_next(std::size_t device);
-  void finish_op(Device& device, double now, const Placement& placement);
-  void finish_transfer(Device& device, double now, const Placement& placement);
+  // Ends what the device computes, or sends: calls visit(parent, edge) for each child that sees it.
+  template <typename Visit>
+  void end_op(Device& device, const Placement& placement, Visit visit);
+  template <typename Visit>
+  void end_transfer(Device& device, const Placement& placement, Visit visit);
   void receive_in_order_of_name(double now, const Placement& placement);
   void start_next_transfer(Device& device, double now);
   void enqueue_transfers(std::uint32_t task, Device& device, const Placement& placement);
@@ -82,7 +85,6 @@ class PlacetoSimulator final : public StepSimulator {
 
   std::size_t devices_;
   std::vector<double> cost_;
-  std::vector<std::vector<double>> output_bytes_;
   std::vector<double> held_bytes_;  // sum of a task's outputs
   std::vector<Edge> by_name_;     // a task's edges by the child's name: [edge_begin_[t], …[t+1])
   std::vector<Edge> by_output_;   // the same by output, then name

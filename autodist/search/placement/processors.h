@@ -73,6 +73,9 @@ struct ProcessorSearchOptions {
   std::function<bool()> stop;         // asked often; true ends the search early
 };
 
+// The list schedule by bottom levels.
+ProcessorAnswer schedule_by_levels(const ProcessorProblem& problem);
+
 // b-level lists, randomised lists forwards and backwards with justification, and branch and bound
 // on the lengths in between, until the bound is met or the options are used up.
 ProcessorAnswer schedule_on_processors(const ProcessorProblem& problem,

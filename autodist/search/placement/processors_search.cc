@@ -111,9 +111,7 @@ class ProcessorSearch {
         random_(options.seed) {}
 
   ProcessorAnswer run() {
-    const std::vector<Ticks> levels = bottom_levels(problem_);
-    offer(list_schedule(problem_, {levels.begin(), levels.end()}), "b-level list");
-    answer_.bound = processor_bound(problem_);
+    answer_ = schedule_by_levels(problem_);
     randomise(problem_, false, options_.schedules / 4);
     randomise(reversed_, true, options_.schedules / 4);
     shave(kShavingTrials);
@@ -132,7 +130,7 @@ class ProcessorSearch {
 
   void offer(Starts starts, const char* found_by) {
     const Ticks length = length_of(problem_, starts);
-    if (!answer_.starts.empty() && length >= answer_.length) return;
+    if (length >= answer_.length) return;
     answer_.length = length;
     answer_.starts = std::move(starts);
     answer_.found_by = found_by;
@@ -157,7 +155,7 @@ class ProcessorSearch {
       trial = keys;
       const std::uint32_t changes = restart ? 0 : 1 + below(4, random_);
       for (std::uint32_t c = 0; c < changes; ++c) {
-        const std::uint32_t i = below(static_cast<std::uint32_t>(trial.size()), random_);
+        const std::uint32_t i = below(trial.size(), random_);
         trial[i] += 0.25 * spread * (fraction(random_) - 0.5);
       }
       Starts starts = list_schedule(problem, trial);
@@ -239,6 +237,16 @@ Ticks processor_bound(const ProcessorProblem& problem) {
   const Closure closure(problem);
   while (!Windows(problem, closure, bound).consistent()) ++bound;
   return bound;
+}
+
+ProcessorAnswer schedule_by_levels(const ProcessorProblem& problem) {
+  const std::vector<Ticks> levels = bottom_levels(problem);
+  ProcessorAnswer answer;
+  answer.starts = list_schedule(problem, {levels.begin(), levels.end()});
+  answer.length = length_of(problem, answer.starts);
+  answer.bound = processor_bound(problem);
+  answer.found_by = "b-level list";
+  return answer;
 }
 
 ProcessorAnswer schedule_on_processors(const ProcessorProblem& problem,

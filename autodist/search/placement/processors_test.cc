@@ -24,7 +24,7 @@ TaskGraph random_graph(std::mt19937_64& random, std::uint32_t count) {
     task.cost = below(7, random);
     task.outputs = {{0, 0.0}};
     for (std::uint32_t parent = 0; parent < i; ++parent) {
-      if (below(4, random) == 0) task.inputs.push_back({TaskId(parent), 0, false});
+      if (below(4, random) == 0) task.inputs.push_back({TaskId(parent), 0});
     }
     graph.tasks.push_back(task);
   }

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <utility>
@@ -10,9 +11,9 @@
 
 namespace autodist::search::placement {
 
-// Uniform in [0, bound). REQUIRES: bound > 0. (Lemire's multiplication; the bias of 2^-32 is
+// Uniform in [0, bound). REQUIRES: 0 < bound < 2^32. (Lemire's multiplication; the bias of 2^-32 is
 // nothing to a search.)
-inline std::uint32_t below(std::uint32_t bound, std::mt19937_64& random) {
+inline std::uint32_t below(std::size_t bound, std::mt19937_64& random) {
   return static_cast<std::uint32_t>(((random() >> 32) * bound) >> 32);
 }
 
@@ -24,7 +25,7 @@ inline double fraction(std::mt19937_64& random) {
 template <typename T>
 void shuffle(std::vector<T>& values, std::mt19937_64& random) {
   for (std::size_t left = values.size(); left > 1; --left) {
-    std::swap(values[left - 1], values[below(static_cast<std::uint32_t>(left), random)]);
+    std::swap(values[left - 1], values[below(left, random)]);
   }
 }
 

@@ -88,7 +88,7 @@ TaskGraph read_throughput(const Json& file, const std::string& where) {
     TaskOutput& output = graph.tasks[from].outputs.front();
     output.bytes = std::max(output.bytes, edge.value("size", 0.0));
     output.transfer = std::max(*output.transfer, edge.at("cost").get<double>());
-    graph.tasks[end_of("destId")].inputs.push_back({TaskId(from), 0, false});
+    graph.tasks[end_of("destId")].inputs.push_back({TaskId(from), 0});
   }
   return graph;
 }
@@ -97,15 +97,12 @@ TaskInput placeto_input(const std::string& text,
                         const std::unordered_map<std::string, std::uint32_t>& index,
                         const std::string& where) {
   TaskInput input;
-  std::string name = text;
-  if (!name.empty() && name[0] == '^') {
-    input.control = true;
-    name.erase(0, 1);
-  }
+  const bool only_waits = text.starts_with('^');
+  std::string name = only_waits ? text.substr(1) : text;
   const std::size_t colon = name.rfind(':');
   if (colon != std::string::npos) {
     const std::string digits = name.substr(colon + 1);
-    if (digits.empty() || digits.size() > 6 ||
+    if (only_waits || digits.empty() || digits.size() > 6 ||
         digits.find_first_not_of("0123456789") != std::string::npos) {
       fail(ErrorCode::kUsage, "{}: input '{}', expected NAME, NAME:OUTPUT or ^NAME", where, text);
     }

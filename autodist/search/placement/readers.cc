@@ -2,10 +2,12 @@
 
 #include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <sstream>
 #include <unordered_map>
 
 #include "autodist/base/error.h"
+#include "autodist/base/text.h"
 
 namespace autodist::search::placement {
 namespace {
@@ -25,21 +27,13 @@ double figure(const std::string& line, const std::string& key, const std::string
        where, number, key);
 }
 
-struct PipedreamNode {
-  std::string name;
-  double forward = 0;  // ms
-  double backward = 0;
-  double activation = 0;  // bytes
-  double parameters = 0;
-  std::vector<std::size_t> parents;
-};
-
+// The forward tasks of a file, and the costs of their backward ones.
 class PipedreamText {
  public:
   PipedreamText(const std::string& text, const std::string& where) : where_(where) {
-    std::istringstream lines(text);
-    std::string line;
-    for (std::size_t number = 1; std::getline(lines, line); ++number) {
+    std::size_t number = 0;
+    for (std::string& line : split(text, '\n')) {
+      ++number;
       if (!line.empty() && line.back() == '\r') line.pop_back();
       if (line.find_first_not_of(" \t") == std::string::npos) continue;
       if (line[0] == '\t') {
@@ -48,10 +42,11 @@ class PipedreamText {
         read_node(line, number);
       }
     }
-    for (const auto& [edge, number] : edges_) read_edge(edge, number);
+    for (const auto& [edge, at] : edges_) read_edge(edge, at);
   }
 
-  std::vector<PipedreamNode> nodes;
+  std::vector<Task> tasks;
+  std::vector<double> backward_costs;
 
  private:
   void read_node(const std::string& line, std::size_t number) {
@@ -61,17 +56,19 @@ class PipedreamText {
            "{}: line {} is neither 'NODE -- …' nor an indented edge. Write it as one of them.",
            where_, number);
     }
-    PipedreamNode node;
-    node.name = line.substr(0, end);
-    node.forward = figure(line, "forward_compute_time", where_, number);
-    node.backward = figure(line, "backward_compute_time", where_, number);
-    node.activation = activation(line, number);
-    node.parameters = figure(line, "parameter_size", where_, number);
-    if (!index_.emplace(node.name, nodes.size()).second) {
+    const auto stated = [&](const char* key) { return figure(line, key, where_, number); };
+    Task task;
+    task.name = line.substr(0, end);
+    task.cost = stated("forward_compute_time") * kMicrosecondsPerMillisecond;
+    const double backward = stated("backward_compute_time") * kMicrosecondsPerMillisecond;
+    task.outputs = {{activation(line, number), std::nullopt}};
+    task.memory = stated("parameter_size");
+    if (!index_.emplace(task.name, tasks.size()).second) {
       fail(ErrorCode::kUsage, "{}: line {} names '{}' a second time. Keep one.", where_, number,
-           node.name);
+           task.name);
     }
-    nodes.push_back(node);
+    tasks.push_back(std::move(task));
+    backward_costs.push_back(backward);
   }
 
   // One number, or `[a; b; …]` for a node with several outputs, which travel together.
@@ -112,7 +109,7 @@ class PipedreamText {
     }
     const std::size_t from = index(edge.substr(0, middle));
     const std::size_t to = index(edge.substr(middle + 4));
-    nodes[to].parents.push_back(from);
+    tasks[to].inputs.push_back({TaskId(from), 0});
   }
 
   std::string where_;
@@ -123,39 +120,16 @@ class PipedreamText {
 }  // namespace
 
 std::string stem_of(const std::string& path) {
-  const std::size_t slash = path.find_last_of('/');
-  const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string file = std::filesystem::path(path).filename();
   return file.substr(0, file.find('.'));
 }
 
 TaskGraph parse_pipedream(const std::string& text, const std::string& where) {
-  const PipedreamText file(text, where);
-  const std::size_t count = file.nodes.size();
+  PipedreamText file(text, where);
   TaskGraph graph;
   graph.name = stem_of(where);
-  graph.tasks.resize(2 * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const PipedreamNode& node = file.nodes[i];
-    Task& forward = graph.tasks[i];
-    forward.name = node.name;
-    forward.cost = node.forward * kMicrosecondsPerMillisecond;
-    forward.memory = node.parameters;
-    forward.outputs = {{node.activation, std::nullopt}};
-    for (const std::size_t parent : node.parents) {
-      forward.inputs.push_back({TaskId(parent), 0, false});
-    }
-    Task& gradient = graph.tasks[count + i];
-    gradient.name = "b_" + node.name;
-    gradient.cost = node.backward * kMicrosecondsPerMillisecond;
-    gradient.backward = true;
-    gradient.outputs = {{node.activation, std::nullopt}};
-    gradient.inputs.push_back({TaskId(i), 0, false});
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    for (const std::size_t parent : file.nodes[i].parents) {
-      graph.tasks[count + parent].inputs.push_back({TaskId(count + i), 0, false});
-    }
-  }
+  graph.tasks = std::move(file.tasks);
+  add_backward_tasks(graph, file.backward_costs);
   verify(graph, where);
   return graph;
 }
@@ -187,7 +161,7 @@ TaskGraph parse_stg(const std::string& text, const std::string& where) {
     task.outputs = {{0, 0.0}};
     const std::size_t parents = number("a count of predecessors");
     for (std::size_t k = 0; k < parents; ++k) {
-      task.inputs.push_back({TaskId(number("a predecessor")), 0, false});
+      task.inputs.push_back({TaskId(number("a predecessor")), 0});
     }
   }
   verify(graph, where);

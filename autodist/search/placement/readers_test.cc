@@ -48,8 +48,7 @@ TEST(Readers, PipedreamTextWithBackwardTasks) {
   EXPECT_EQ(graph.tasks[0].memory, 40);
   EXPECT_EQ(graph.tasks[1].outputs[0].bytes, 30);
   EXPECT_EQ(graph.tasks[2].name, "b_node1");
-  EXPECT_EQ(graph.tasks[2].inputs,
-            (std::vector<TaskInput>{{TaskId(0), 0, false}, {TaskId(3), 0, false}}));
+  EXPECT_EQ(graph.tasks[2].inputs, (std::vector<TaskInput>{{TaskId(0), 0}, {TaskId(3), 0}}));
 }
 
 TEST(Readers, StandardTaskGraph) {

@@ -1,16 +1,20 @@
 #include "autodist/search/placement/step_simulator.h"
 
+#include <algorithm>
+#include <tuple>
+
 namespace autodist::search::placement {
 
-std::vector<std::uint32_t> critical_path(const Timeline& timeline) {
-  std::vector<std::uint32_t> path;
-  for (std::uint32_t task = timeline.last_task;;) {
-    path.push_back(task);
-    const bool waited = timeline.start[task] > timeline.ready[task];
-    const std::uint32_t before = waited ? timeline.before[task] : timeline.last_parent[task];
-    if (before == task) return path;
-    task = before;
+double most_held(double held, std::vector<HeldChange> changes) {
+  std::sort(changes.begin(), changes.end(), [](const HeldChange& a, const HeldChange& b) {
+    return std::tie(a.time, a.frees) < std::tie(b.time, b.frees);
+  });
+  double most = held;
+  for (const HeldChange& change : changes) {
+    held += change.frees ? -change.bytes : change.bytes;
+    most = std::max(most, held);
   }
+  return most;
 }
 
 }  // namespace autodist::search::placement

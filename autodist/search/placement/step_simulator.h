@@ -27,17 +27,18 @@ struct Timeline {
   }
 };
 
-// The tasks from a source to the last one, each waiting for the one before: what must move if the
-// step is to become shorter. Last task first.
-std::vector<std::uint32_t> critical_path(const Timeline& timeline);
+// A device begins to hold some bytes, or frees them.
+struct HeldChange {
+  double time;
+  bool frees;
+  double bytes;
+};
+// The most that it holds, which holds `held` before the changes. Of one time those that free are
+// last.
+double most_held(double held, std::vector<HeldChange> changes);
 
 class StepSimulator {
  public:
-  StepSimulator() = default;
-  StepSimulator(const StepSimulator&) = default;
-  StepSimulator& operator=(const StepSimulator&) = default;
-  StepSimulator(StepSimulator&&) = default;
-  StepSimulator& operator=(StepSimulator&&) = default;
   virtual ~StepSimulator() = default;
 
   // The time of a step, or kNotSupported where the placement cannot run (memory).

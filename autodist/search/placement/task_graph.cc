@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <functional>
+#include <numeric>
 #include <queue>
 #include <tuple>
 #include <unordered_set>
+#include <utility>
 
 #include "autodist/base/error.h"
 
@@ -58,25 +60,50 @@ Groups groups_of(const TaskGraph& graph) {
 }
 
 std::vector<std::uint32_t> topological_order(const Neighbours& neighbours) {
-  const std::size_t count = neighbours.children.size();
-  std::vector<std::size_t> waits(count);
-  std::priority_queue<std::uint32_t, std::vector<std::uint32_t>, std::greater<>> ready;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    waits[i] = neighbours.parents[i].size();
-    if (waits[i] == 0) ready.push(i);
+  std::vector<std::uint32_t> places(neighbours.children.size());
+  std::iota(places.begin(), places.end(), 0u);
+  return topological_order(neighbours, places);
+}
+
+std::vector<std::uint32_t> topological_order(const Neighbours& neighbours,
+                                             const std::vector<std::uint32_t>& rank) {
+  using Ranked = std::pair<std::uint32_t, std::uint32_t>;  // rank, task
+  std::priority_queue<Ranked, std::vector<Ranked>, std::greater<>> ready;
+  std::vector<std::size_t> waits;
+  for (std::uint32_t i = 0; i < rank.size(); ++i) {
+    waits.push_back(neighbours.parents[i].size());
+    if (waits.back() == 0) ready.emplace(rank[i], i);
   }
   std::vector<std::uint32_t> order;
-  order.reserve(count);
+  order.reserve(rank.size());
   while (!ready.empty()) {
-    const std::uint32_t task = ready.top();
+    const std::uint32_t task = ready.top().second;
     ready.pop();
     order.push_back(task);
     for (const std::uint32_t child : neighbours.children[task]) {
-      if (--waits[child] == 0) ready.push(child);
+      if (--waits[child] == 0) ready.emplace(rank[child], child);
     }
   }
-  if (order.size() != count) order.clear();
+  if (order.size() != rank.size()) order.clear();
   return order;
+}
+
+void add_backward_tasks(TaskGraph& graph, const std::vector<double>& costs) {
+  const std::size_t count = graph.tasks.size();
+  graph.tasks.resize(2 * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    Task& backward = graph.tasks[count + i];
+    backward.name = "b_" + graph.tasks[i].name;
+    backward.cost = costs[i];
+    backward.backward = true;
+    backward.outputs = graph.tasks[i].outputs;
+    backward.inputs.push_back({TaskId(i), 0});
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const TaskInput& input : graph.tasks[i].inputs) {
+      graph.tasks[count + input.task.value].inputs.push_back({TaskId(count + i), 0});
+    }
+  }
 }
 
 namespace {

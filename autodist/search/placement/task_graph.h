@@ -23,14 +23,13 @@ using DeviceIndex = std::uint16_t;
 // The device of every task.
 using Placement = std::vector<DeviceIndex>;
 
-// What a task reads: an output of another. A control input carries output 0 without meaning it.
+// What a task reads: an output of another. What only waits for another reads its output 0.
 struct TaskInput {
   TaskId task;
   std::uint32_t output = 0;
-  bool control = false;
 
   friend bool operator==(const TaskInput& a, const TaskInput& b) {
-    return a.task == b.task && a.output == b.output && a.control == b.control;
+    return a.task == b.task && a.output == b.output;
   }
 };
 
@@ -67,9 +66,10 @@ struct Task {
   friend bool operator==(const Task& a, const Task& b);
 };
 
-// Time of a task on a device whose speed costs are divided by.
-inline double time_on(const Task& task, bool cpu, double speed) {
-  return (cpu ? task.cpu_cost.value_or(task.cost) : task.cost) / speed;
+// Time of a task on a device (ListDevice or ThroughputDevice), whose speed costs are divided by.
+template <typename Device>
+double time_on(const Task& task, const Device& device) {
+  return (device.cpu ? task.cpu_cost.value_or(task.cost) : task.cost) / device.speed;
 }
 
 // Devices that the file itself asks for, as the published throughput instances do.
@@ -108,12 +108,18 @@ struct Groups {
 };
 Groups groups_of(const TaskGraph& graph);
 
+// Adds a backward task "b_NAME" for every forward one, in their order: it waits for the forward one
+// and for the backward ones of its children, and makes as much. `costs`: what they cost.
+void add_backward_tasks(TaskGraph& graph, const std::vector<double>& costs);
+
 // Throws Error(kUsage), prefixed with `where`, naming the first thing that is wrong: no tasks, an
 // input out of range, a negative or missing number, a name twice, a cycle.
 void verify(const TaskGraph& graph, const std::string& where);
 
-// Tasks in a topological order; among those that are ready the first of the file goes first. An
-// empty answer says that there is a cycle (or no task).
+// Tasks in a topological order; among those that are ready the one of the least rank goes first, or
+// without ranks the first of the file. An empty answer says that there is a cycle (or no task).
 std::vector<std::uint32_t> topological_order(const Neighbours& neighbours);
+std::vector<std::uint32_t> topological_order(const Neighbours& neighbours,
+                                             const std::vector<std::uint32_t>& rank);
 
 }  // namespace autodist::search::placement

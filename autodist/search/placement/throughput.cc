@@ -10,59 +10,26 @@
 namespace autodist::search::placement {
 namespace {
 
-double cost_of(const Task& task, const ThroughputDevice& device) {
-  return time_on(task, device.cpu, device.speed);
+// A net per output: its producer and its readers.
+void add_nets(const TaskGraph& graph, double bytes_per_unit, ThroughputProblem& problem) {
+  std::vector<std::vector<std::vector<std::uint32_t>>> touched(graph.tasks.size());
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    const std::vector<std::uint32_t> producer{problem.group_of[i]};
+    touched[i].assign(graph.tasks[i].outputs.size(), producer);
+  }
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    for (const TaskInput& input : graph.tasks[i].inputs) {
+      touched[input.task.value][input.output].push_back(problem.group_of[i]);
+    }
+  }
+  for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
+    for (std::size_t output = 0; output < touched[i].size(); ++output) {
+      problem.add_net(std::move(touched[i][output]),
+                      transfer_time(graph.tasks[i].outputs[output], bytes_per_unit));
+    }
+  }
+  problem.index_nets();
 }
-
-// Producer and readers per output, as groups, each once; nets inside one group are left out.
-class Nets {
- public:
-  Nets(const TaskGraph& graph, ThroughputProblem& problem, double bytes_per_unit)
-      : problem_(problem) {
-    std::vector<std::vector<std::vector<std::uint32_t>>> readers(graph.tasks.size());
-    for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
-      readers[i].resize(graph.tasks[i].outputs.size());
-    }
-    for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
-      for (const TaskInput& input : graph.tasks[i].inputs) {
-        readers[input.task.value][input.control ? 0 : input.output].push_back(problem.group_of[i]);
-      }
-    }
-    problem.pin_begin.push_back(0);
-    for (std::uint32_t i = 0; i < graph.tasks.size(); ++i) {
-      for (std::size_t output = 0; output < readers[i].size(); ++output) {
-        readers[i][output].push_back(problem.group_of[i]);
-        add(readers[i][output], transfer_time(graph.tasks[i].outputs[output], bytes_per_unit));
-      }
-    }
-    index_by_group();
-  }
-
- private:
-  void add(std::vector<std::uint32_t>& groups, double cost) {
-    sort_unique(groups);
-    if (groups.size() < 2 || cost <= 0) return;
-    problem_.net_cost.push_back(cost);
-    problem_.pins.insert(problem_.pins.end(), groups.begin(), groups.end());
-    problem_.pin_begin.push_back(static_cast<std::uint32_t>(problem_.pins.size()));
-  }
-
-  void index_by_group() {
-    std::vector<std::vector<std::uint32_t>> nets(problem_.groups());
-    for (std::uint32_t net = 0; net < problem_.nets(); ++net) {
-      for (std::uint32_t p = problem_.pin_begin[net]; p < problem_.pin_begin[net + 1]; ++p) {
-        nets[problem_.pins[p]].push_back(net);
-      }
-    }
-    problem_.net_begin.push_back(0);
-    for (const std::vector<std::uint32_t>& of_group : nets) {
-      problem_.nets_of.insert(problem_.nets_of.end(), of_group.begin(), of_group.end());
-      problem_.net_begin.push_back(static_cast<std::uint32_t>(problem_.nets_of.size()));
-    }
-  }
-
-  ThroughputProblem& problem_;
-};
 
 }  // namespace
 
@@ -85,7 +52,7 @@ ThroughputProblem::ThroughputProblem(const TaskGraph& graph, std::vector<Through
     bool fits = false;
     for (const ThroughputDevice& device : devices) {
       double sum = 0;
-      for (const std::uint32_t task : tasks) sum += cost_of(graph.tasks[task], device);
+      for (const std::uint32_t task : tasks) sum += time_on(graph.tasks[task], device);
       if (held > device.memory) sum = kNotSupported;
       cost.push_back(sum);
       fits |= sum != kNotSupported;
@@ -97,7 +64,23 @@ ThroughputProblem::ThroughputProblem(const TaskGraph& graph, std::vector<Through
            graph.name, graph.tasks[tasks.front()].name, held);
     }
   }
-  Nets(graph, *this, bytes_per_unit);
+  add_nets(graph, bytes_per_unit, *this);
+}
+
+void ThroughputProblem::add_net(std::vector<std::uint32_t> groups, double cost) {
+  sort_unique(groups);
+  if (groups.size() < 2 || cost <= 0) return;
+  net_cost.push_back(cost);
+  pins.add(groups);
+}
+
+void ThroughputProblem::index_nets() {
+  std::vector<std::vector<std::uint32_t>> nets(groups());
+  for (std::uint32_t net = 0; net < net_cost.size(); ++net) {
+    for (const std::uint32_t group : pins[net]) nets[group].push_back(net);
+  }
+  nets_of = {};
+  for (const std::vector<std::uint32_t>& of_group : nets) nets_of.add(of_group);
 }
 
 Placement ThroughputProblem::expand(const std::vector<DeviceIndex>& of_group) const {
@@ -125,8 +108,8 @@ void ThroughputState::refresh() {
     memory_[assignment_[group]] += problem.memory[group];
   }
   for (std::uint32_t net = 0; net < problem.nets(); ++net) {
-    for (std::uint32_t p = problem.pin_begin[net]; p < problem.pin_begin[net + 1]; ++p) {
-      std::uint16_t& count = count_[net * width_ + assignment_[problem.pins[p]]];
+    for (const std::uint32_t group : problem.pins[net]) {
+      std::uint16_t& count = count_[net * width_ + assignment_[group]];
       if (count++ == 0) ++spread_[net];
     }
     if (spread_[net] < 2) continue;
@@ -145,8 +128,7 @@ void ThroughputState::move(std::uint32_t group, DeviceIndex to) {
   load_[to] = loads.to;
   memory_[from] -= problem_->memory[group];
   memory_[to] += problem_->memory[group];
-  for (std::uint32_t i = problem_->net_begin[group]; i < problem_->net_begin[group + 1]; ++i) {
-    const std::uint32_t net = problem_->nets_of[i];
+  for (const std::uint32_t net : problem_->nets_of[group]) {
     if (--count_[net * width_ + from] == 0) --spread_[net];
     if (count_[net * width_ + to]++ == 0) ++spread_[net];
   }
@@ -174,13 +156,13 @@ std::vector<DeviceLoad> loads_of(const TaskGraph& graph, const Placement& placem
   for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
     touched[i].assign(graph.tasks[i].outputs.size(), std::vector<bool>(devices.size(), false));
     DeviceLoad& load = loads[placement[i]];
-    load.work += cost_of(graph.tasks[i], devices[placement[i]]);
+    load.work += time_on(graph.tasks[i], devices[placement[i]]);
     load.memory += graph.tasks[i].memory;
     ++load.tasks;
   }
   for (std::size_t i = 0; i < graph.tasks.size(); ++i) {
     for (const TaskInput& input : graph.tasks[i].inputs) {
-      touched[input.task.value][input.control ? 0 : input.output][placement[i]] = true;
+      touched[input.task.value][input.output][placement[i]] = true;
     }
   }
   for (std::size_t i = 0; i < graph.tasks.size(); ++i) {

@@ -33,6 +33,33 @@ struct ThroughputDevice {
 std::vector<ThroughputDevice> alike(std::size_t accelerators, std::size_t cpus,
                                     double memory = kNotSupported);
 
+// Lists of numbers that lie one behind the other.
+class PackedLists {
+ public:
+  struct List {
+    const std::uint32_t* first;
+    const std::uint32_t* last;
+
+    [[nodiscard]] const std::uint32_t* begin() const { return first; }
+    [[nodiscard]] const std::uint32_t* end() const { return last; }
+    [[nodiscard]] std::uint32_t size() const { return static_cast<std::uint32_t>(last - first); }
+    std::uint32_t operator[](std::size_t i) const { return first[i]; }
+  };
+
+  // Valid until the next add().
+  List operator[](std::size_t index) const {
+    return {numbers_.data() + begin_[index], numbers_.data() + begin_[index + 1]};
+  }
+  void add(const std::vector<std::uint32_t>& list) {
+    numbers_.insert(numbers_.end(), list.begin(), list.end());
+    begin_.push_back(static_cast<std::uint32_t>(numbers_.size()));
+  }
+
+ private:
+  std::vector<std::uint32_t> begin_ = {0};  // of each list, and the end of the last
+  std::vector<std::uint32_t> numbers_;
+};
+
 // A graph in the form in which it is searched: groups (colour classes and single tasks) and nets.
 struct ThroughputProblem {
   // `bytes_per_unit`: bytes that cross a link in one unit of the graph's time, for outputs whose
@@ -48,18 +75,20 @@ struct ThroughputProblem {
   // The devices of the tasks of `graph`, given those of the groups.
   [[nodiscard]] Placement expand(const std::vector<DeviceIndex>& of_group) const;
 
+  // A net that touches these groups, which may stand there several times. One that is inside of one
+  // group or costs nothing is left out.
+  void add_net(std::vector<std::uint32_t> groups, double cost);
+  // Makes nets_of when all nets are added.
+  void index_nets();
+
   std::vector<ThroughputDevice> devices;
   std::vector<std::vector<std::uint32_t>> members;  // group -> tasks
   std::vector<std::uint32_t> group_of;              // task -> group
   std::vector<double> cost;                         // [group][device]; kNotSupported: not there
   std::vector<double> memory;                       // [group]
-  // Nets that two or more groups touch. Pins of net n: pins[pin_begin[n] … pin_begin[n + 1]).
-  std::vector<double> net_cost;
-  std::vector<std::uint32_t> pin_begin;
-  std::vector<std::uint32_t> pins;
-  // Nets of group g: nets_of[net_begin[g] … net_begin[g + 1]).
-  std::vector<std::uint32_t> net_begin;
-  std::vector<std::uint32_t> nets_of;
+  std::vector<double> net_cost;                     // of nets that two or more groups touch
+  PackedLists pins;                                 // [net]: the groups, ascending
+  PackedLists nets_of;                              // [group]: the nets, ascending
 };
 
 // An assignment of the groups with its loads, kept up to date under moves.
@@ -80,8 +109,7 @@ class ThroughputState {
     double paid_to = load_[to] + problem_->cost_on(group, to);
     double saved_from = 0;
     double added_to = 0;
-    for (std::uint32_t i = problem_->net_begin[group]; i < problem_->net_begin[group + 1]; ++i) {
-      const std::uint32_t net = problem_->nets_of[i];
+    for (const std::uint32_t net : problem_->nets_of[group]) {
       const double cost = problem_->net_cost[net];
       const std::uint16_t* const count = &count_[net * width_];
       const bool last = count[from] == 1;

@@ -136,15 +136,14 @@ class Rounds {
       annealing.stop = options_.stop;
       found[lane] = anneal(problem_, start_of(round, lane), orders_, annealing, random);
     });
-    for (const Annealed& each : found) {
+    for (Annealed& each : found) {
       best_.moves += each.moves;
       best_.stopped |= each.moves < moves_of(round);
-      if (each.largest_load >= best_.largest_load) continue;
-      best_.largest_load = each.largest_load;
-      best_.assignment = each.assignment;
-      best_.found_by = "annealing";
-    }
-    for (Annealed& each : found) {
+      if (each.largest_load < best_.largest_load) {
+        best_.largest_load = each.largest_load;
+        best_.assignment = each.assignment;
+        best_.found_by = "annealing";
+      }
       if (each.largest_load == kNotSupported) continue;
       pool_.insert(pool_.begin(), judged(problem_, std::move(each.assignment), "annealing"));
     }

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "autodist/base/clock.h"
 #include "autodist/search/placement/orders.h"
 #include "autodist/search/placement/throughput.h"
 

@@ -40,14 +40,18 @@ Windows::Windows(const ProcessorProblem& problem, const Closure& closure, Ticks 
   for (const Ticks time : problem.time) latest_.push_back(deadline - time);
 }
 
-bool Windows::raise_earliest(std::uint32_t task, Ticks to) {
-  earliest_[task] = std::max(earliest_[task], to);
-  return earliest_[task] <= latest_[task];
+bool Windows::raise_earliest(std::uint32_t task, Ticks to, bool& changed) {
+  if (to <= earliest_[task]) return true;
+  changed = true;
+  earliest_[task] = to;
+  return to <= latest_[task];
 }
 
-bool Windows::lower_latest(std::uint32_t task, Ticks to) {
-  latest_[task] = std::min(latest_[task], to);
-  return earliest_[task] <= latest_[task];
+bool Windows::lower_latest(std::uint32_t task, Ticks to, bool& changed) {
+  if (to >= latest_[task]) return true;
+  changed = true;
+  latest_[task] = to;
+  return earliest_[task] <= to;
 }
 
 // A task starts after all its ancestors: those that cannot start before t take at least their work
@@ -80,11 +84,7 @@ bool Windows::heads_and_tails(bool& changed) {
     for (const Closure::Relative& each : closure_->ancestors(i)) {
       pieces.push_back({earliest_[each.task], problem_->time[each.task], each.between});
     }
-    const Ticks head = pushed();
-    if (head > earliest_[i]) {
-      changed = true;
-      if (!raise_earliest(i, head)) return false;
-    }
+    if (!raise_earliest(i, pushed(), changed)) return false;
   }
   for (std::uint32_t i = count; i-- > 0;) {
     pieces.clear();
@@ -94,11 +94,7 @@ bool Windows::heads_and_tails(bool& changed) {
                         problem_->time[each.task], each.between});
     }
     if (pieces.empty()) continue;
-    const Ticks latest = -pushed() - problem_->time[i];
-    if (latest < latest_[i]) {
-      changed = true;
-      if (!lower_latest(i, latest)) return false;
-    }
+    if (!lower_latest(i, -pushed() - problem_->time[i], changed)) return false;
   }
   return true;
 }
@@ -139,14 +135,13 @@ bool Windows::energetic(bool& changed) {
         // As far left as it goes it would take `early` of the interval.
         const Ticks early =
             std::min(std::min(time, length), std::max<Ticks>(0, earliest_[i] + time - begin));
-        if (early > room && earliest_[i] < end && end - room > earliest_[i]) {
-          changed = true;
-          if (!raise_earliest(i, end - room)) return false;
+        if (early > room && earliest_[i] < end && !raise_earliest(i, end - room, changed)) {
+          return false;
         }
         const Ticks late = std::min(std::min(time, length), std::max<Ticks>(0, end - latest_[i]));
-        if (late > room && latest_[i] + time > begin && begin + room - time < latest_[i]) {
-          changed = true;
-          if (!lower_latest(i, begin + room - time)) return false;
+        if (late > room && latest_[i] + time > begin &&
+            !lower_latest(i, begin + room - time, changed)) {
+          return false;
         }
       }
     }
@@ -183,9 +178,8 @@ bool Windows::shaved(std::uint64_t& budget) {
           trial.earliest_[i] = trial.latest_[i];
         }
         if (trial.consistent()) continue;
-        changed = true;
-        const bool possible =
-            left ? raise_earliest(i, earliest_[i] + 1) : lower_latest(i, latest_[i] - 1);
+        const bool possible = left ? raise_earliest(i, earliest_[i] + 1, changed)
+                                   : lower_latest(i, latest_[i] - 1, changed);
         if (!possible || !consistent()) return false;
       }
     }

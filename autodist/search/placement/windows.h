@@ -51,9 +51,9 @@ class Windows {
   bool shaved(std::uint64_t& budget);
 
  private:
-  // False when some window is empty from now on.
-  bool raise_earliest(std::uint32_t task, Ticks to);
-  bool lower_latest(std::uint32_t task, Ticks to);
+  // Shrink a window that is wider. False when it is empty from now on.
+  bool raise_earliest(std::uint32_t task, Ticks to, bool& changed);
+  bool lower_latest(std::uint32_t task, Ticks to, bool& changed);
 
   // One pass of shrinking by precedence and by the work of ancestors and descendants.
   bool heads_and_tails(bool& changed);

@@ -28,7 +28,7 @@ inline TaskGraph random_task_graph(std::mt19937_64& random, std::uint32_t count,
     for (std::uint32_t parent = 0; parent < i; ++parent) {
       if (below(std::min(i, 6u) + 1, random) > 1) continue;
       const auto outputs = static_cast<std::uint32_t>(graph.tasks[parent].outputs.size());
-      task.inputs.push_back({TaskId(parent), below(outputs, random), false});
+      task.inputs.push_back({TaskId(parent), below(outputs, random)});
     }
     graph.tasks.push_back(std::move(task));
   }

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "autodist/app/cli/program.h"
+#include "autodist/app/torch/model_source.h"
+#include "autodist/base/units.h"
 #include "autodist/job/torch/session.h"
 
 namespace autodist::studies {
@@ -44,6 +47,7 @@ struct SyncArguments {
   std::int64_t others = 0;  // plans that the search judged, beside its answer and the builders
   std::string budget = "10s";
 };
+app::ModelRequest model_request(const SyncArguments& arguments);
 int bench_sync_rank(const SyncArguments& arguments, app::Console& console);
 int bench_plans(const SyncArguments& arguments, app::Console& console);
 int bench_links(const SyncArguments& arguments, app::Console& console);
@@ -53,8 +57,13 @@ int bench_capture(const BenchArguments& arguments, app::Console& console);
 int bench_pipeline(const BenchArguments& arguments, app::Console& console);
 int bench_staleness(const BenchArguments& arguments, app::Console& console);
 
-// A probe of this benchmark in a process of its own. Throws
-// Error with its exit code where it fails.
+// What `steps` steps take behind `warmup` others, counted from the session's first: from when all
+// ranks are there until all have done them. `run_step` runs one.
+Seconds seconds_of_steps(Session& session, std::int64_t warmup, std::int64_t steps,
+                         const std::function<void()>& run_step);
+
+// A probe of this benchmark in a process of its own. Throws Error with its exit code where it
+// fails.
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model);
 

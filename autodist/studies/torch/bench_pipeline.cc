@@ -122,17 +122,7 @@ int probe(const std::string& micro_batches, const fs::path& folder, app::Console
   TrainingStep step = models::make_model(kModel, model);
   const Batch batch = step.example;
   Session session = ad.distribute(std::move(step), Sgd(1e-3));
-  const SteadyClock clock;
-  Seconds start;
-  while (session.step() < kWarmup + kSteps) {
-    if (session.step() == kWarmup) {
-      session.synchronize();
-      start = clock.now();
-    }
-    session.run(batch);
-  }
-  session.synchronize();
-  const Seconds wall = clock.now() - start;
+  const Seconds wall = seconds_of_steps(session, kWarmup, kSteps, [&] { session.run(batch); });
   session.finish();
   if (session.is_chief()) console.out << wall.value / kSteps << "\n";
   return 0;

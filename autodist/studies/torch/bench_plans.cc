@@ -21,7 +21,7 @@
 #include "autodist/app/this_process.h"
 #include "autodist/app/torch/trial_subject.h"
 #include "autodist/base/error.h"
-#include "autodist/comm/c10d/gloo.h"
+#include "autodist/comm/c10d/make_collectives.h"
 #include "autodist/job/torch/measured_library.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
@@ -83,12 +83,16 @@ Gain gain_over(const Contestant& other, const Contestant& plan) {
 class Contest {
  public:
   Contest(const SyncArguments& arguments, job::JoinedJob& job)
-      : arguments_(arguments), job_(job), subject_(job, model_of(arguments), arguments.optimizer) {
-    const auto library = job::measured_library(job, "cpu", true);
+      : arguments_(arguments),
+        job_(job),
+        subject_(job, model_request(arguments), arguments.optimizer) {
+    const auto library = comm::library_for(job.transport(), "cpu", job.options().join_limit);
+    const auto figures = job::measured_library(job, library, true);
+    const bool has_library = library != comm::CollectiveLibrary::kNone;
     if (!job.is_chief()) return;
-    add_plans(library);
+    add_plans(has_library, figures);
     for (const OwnSystem& system : own_systems()) {
-      if (!comm::has_gloo() && system.builder.find("algorithm=library") != std::string::npos) {
+      if (!has_library && system.builder.find("algorithm=library") != std::string::npos) {
         left_out_.push_back(system.name);
         continue;
       }
@@ -131,15 +135,6 @@ class Contest {
   [[nodiscard]] const std::string& found() const { return found_; }
 
  private:
-  static app::ModelRequest model_of(const SyncArguments& arguments) {
-    app::ModelRequest request;
-    request.name = arguments.model;
-    request.batch = arguments.rows;
-    request.loss = arguments.loss;
-    request.inputs = arguments.inputs;
-    return request;
-  }
-
   void add(std::vector<Contestant>& to, const std::string& name, const std::string& kind,
            strategy::Strategy strategy, std::optional<Seconds> predicted) const {
     planning::set_id(strategy);
@@ -148,12 +143,12 @@ class Contest {
   }
 
   // The searched one and every builder, with what the search's judge says of them.
-  void add_plans(const job::MeasuredLibrary& library) {
+  void add_plans(bool has_library, const std::optional<comm::LibraryFigures>& library) {
     SearchSettings settings;
     settings.budget = arguments_.budget;
     planning::SearchRequest request =
-        planning::search_request(settings, job_.specification(), library.is_there);
-    planning::add_library(library.figures, job_.size(), job_.cluster(), request.calibration);
+        planning::search_request(settings, job_.specification(), has_library);
+    planning::add_library(library, job_.size(), job_.cluster(), request.calibration);
     request.links = subject_.links();
     const planning::SearchedPlan plan =
         planning::search_plan(subject_.graph(), job_.cluster(), request);

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/torch/session.h"
-#include "autodist/base/clock.h"
 #include "autodist/base/statistics.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
@@ -42,18 +41,10 @@ int probe(const std::string& staleness, const std::string& slowness, app::Consol
   TrainingStep step = models::make_model("digits", model);
   const Batch most = step.example;
   Session session = ad.distribute(std::move(step), Sgd(1e-3));
-  const SteadyClock clock;
-  Seconds start;
-  while (session.step() < kUntimed + kTimed) {
-    if (session.step() == kUntimed) {  // together, as at the end: else a lead would be counted
-      session.synchronize();
-      start = clock.now();
-    }
+  const Seconds wall = seconds_of_steps(session, kUntimed, kTimed, [&] {
     const std::int64_t rows = kUnitRows * units(slowness, session.rank(), session.step());
     session.run_local({most[0].slice(0, 0, rows), most[1].slice(0, 0, rows)});
-  }
-  session.synchronize();
-  const Seconds wall = clock.now() - start;
+  });
   session.finish();
   if (session.is_chief()) console.out << static_cast<double>(kTimed) / wall.value << "\n";
   return 0;

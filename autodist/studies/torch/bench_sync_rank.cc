@@ -134,12 +134,7 @@ double checksum_of(const TrainingStep& step) {
 int bench_sync_rank(const SyncArguments& arguments, app::Console& console) {
   torch::set_num_threads(1);
   const Resident before = resident();
-  app::ModelRequest request;
-  request.name = arguments.model;
-  request.batch = arguments.rows;
-  request.loss = arguments.loss;
-  request.inputs = arguments.inputs;
-  const app::ModelSource source = app::open_model(request, "synthetic");
+  const app::ModelSource source = app::open_model(model_request(arguments), "synthetic");
   const TrainingStep step = source.step;  // shares the tensors
 
   JobOptions options;

@@ -7,10 +7,11 @@
 
 #include "autodist/app/cli/parse_errors.h"
 #include "autodist/app/cli/plan.h"
-#include "autodist/app/torch/torch_verbs.h"
 #include "autodist/base/check.h"
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/numbers.h"
+#include "autodist/base/text.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/studies/bench.h"
 #include "autodist/studies/torch/bench.h"
@@ -31,6 +32,30 @@ int show_figures(const nlohmann::ordered_json& figures, const nlohmann::ordered_
   return 0;
 }
 
+app::ModelRequest model_request(const SyncArguments& arguments) {
+  app::ModelRequest request;
+  request.name = arguments.model;
+  request.batch = arguments.rows;
+  request.loss = arguments.loss;
+  request.inputs = arguments.inputs;
+  return request;
+}
+
+Seconds seconds_of_steps(Session& session, std::int64_t warmup, std::int64_t steps,
+                         const std::function<void()>& run_step) {
+  const SteadyClock clock;
+  Seconds start;
+  while (session.step() < warmup + steps) {
+    if (session.step() == warmup) {  // together, as at the end: else a lead would be counted
+      session.synchronize();
+      start = clock.now();
+    }
+    run_step();
+  }
+  session.synchronize();
+  return clock.now() - start;
+}
+
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
@@ -44,7 +69,7 @@ double run_probe(const BenchArguments& arguments, const std::string& probe,
         "why.",
         arguments.name, probe, model, finished.exit_code);
   }
-  const auto seconds = as_number<double>(finished.output.substr(0, finished.output.find('\n')));
+  const auto seconds = as_number<double>(first_line(finished.output));
   AD_CHECK(seconds) << "a probe printed '" << finished.output << "'";
   return *seconds;
 }
@@ -82,48 +107,37 @@ void expect_cases_or_cluster(const CLI::App& verb, const app::PartOptions& plans
 constexpr const char* kRankOptions = "plans and sync-rank (links: --cluster and --encrypt)";
 
 void declare_sync_options(CLI::App& verb, SyncArguments& sync) {
-  verb.add_option("--cluster", sync.cluster, "cluster file")->group(kRankOptions);
-  verb.add_option("--model", sync.model, "a TorchScript file; of plans, a built-in model too")
-      ->group(kRankOptions);
-  verb.add_option("--loss", sync.loss, "as of train")->group(kRankOptions);
-  verb.add_option("--input", sync.inputs, "as of train")->group(kRankOptions);
-  verb.add_option("--optimizer", sync.optimizer, "as of train")->group(kRankOptions);
-  verb.add_option("--rows", sync.rows, "samples per rank and step")
-      ->group(kRankOptions)
+  const auto add = [&verb](const char* name, auto& value, const char* help) {
+    return verb.add_option(name, value, help)->group(kRankOptions);
+  };
+  add("--cluster", sync.cluster, "cluster file");
+  add("--model", sync.model, "a TorchScript file; of plans, a built-in model too");
+  add("--loss", sync.loss, "as of train");
+  add("--input", sync.inputs, "as of train");
+  add("--optimizer", sync.optimizer, "as of train");
+  add("--rows", sync.rows, "samples per rank and step")
       ->check(app::in_range(std::int64_t{1}, app::kMostCount));
-  verb.add_option("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
-      ->group(kRankOptions)
+  add("--setting", sync.setting, "sync-rank: fifo-barrier, fifo or priority")
       ->check(CLI::IsMember({"fifo-barrier", "fifo", "priority"}));
-  verb.add_option("--builder", sync.builder, "sync-rank: whose strategy the settings vary")
-      ->group(kRankOptions);
-  verb.add_option("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default")
-      ->group(kRankOptions);
+  add("--builder", sync.builder, "sync-rank: whose strategy the settings vary");
+  add("--slice-bytes", sync.slice_bytes, "sync-rank: 0 for the default");
   app::declare_encryption(verb, sync.encryption, "as of train");
-  verb.add_option("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default")
-      ->group(kRankOptions);
-  verb.add_option("--warmup", sync.warmup, "steps that are not counted")
-      ->group(kRankOptions)
+  add("--window-bytes", sync.window_bytes, "sync-rank: 0 for the default");
+  add("--warmup", sync.warmup, "steps that are not counted")
       ->check(app::in_range(std::int64_t{0}, app::kMostCount));
-  verb.add_option("--steps", sync.steps, "steps that are")
-      ->group(kRankOptions)
+  add("--steps", sync.steps, "steps that are")
       ->check(app::in_range(std::int64_t{1}, app::kMostCount));
-  verb.add_option("--trace", sync.trace, "sync-rank: write the trace of all ranks")
-      ->group(kRankOptions);
-  verb.add_option("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
-      ->group(kRankOptions)
+  add("--trace", sync.trace, "sync-rank: write the trace of all ranks");
+  add("--rounds", sync.rounds, "plans: every plan runs so many times (default 3)")
       ->check(app::in_range(std::int64_t{1}, std::int64_t{1000}));
-  verb.add_option(
-          "--finals", sync.finals,
-          "plans: the fastest of each kind run so many times more, and are compared by that "
-          "(default 0: all by the rounds)")
-      ->group(kRankOptions)
+  add("--finals", sync.finals,
+      "plans: the fastest of each kind run so many times more, and are compared by that (default "
+      "0: all by the rounds)")
       ->check(app::in_range(std::int64_t{0}, std::int64_t{1000}));
-  verb.add_option("--others", sync.others,
-                  "plans: so many of those that the search judged run, too (default 0)")
-      ->group(kRankOptions)
+  add("--others", sync.others,
+      "plans: so many of those that the search judged run, too (default 0)")
       ->check(app::in_range(std::int64_t{0}, std::int64_t{10000}));
-  verb.add_option("--budget", sync.budget, "plans: of the search, as of plan (default 10s)")
-      ->group(kRankOptions);
+  add("--budget", sync.budget, "plans: of the search, as of plan (default 10s)");
 }
 
 }  // namespace

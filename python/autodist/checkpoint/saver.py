@@ -1,9 +1,15 @@
 """AutoDist's Saver, over a session's own checkpoints."""
 
+from __future__ import annotations
+
 import os
 import re
+import typing
 
 from .._errors import UsageError
+
+if typing.TYPE_CHECKING:
+    from .. import Session, Steps
 
 
 class Saver:
@@ -12,7 +18,12 @@ class Saver:
     A checkpoint has all of a session: parameters, buffers, the optimizer's state.
     """
 
-    def save(self, sess, save_path, global_step=None):
+    def save(
+        self,
+        sess: Session | Steps,
+        save_path: str | os.PathLike[str],
+        global_step: int | None = None,
+    ) -> str:
         """Write a checkpoint below a folder; every rank calls it.
 
         Parameters
@@ -33,7 +44,7 @@ class Saver:
         sess.save(save_path)
         return os.path.join(os.fsdecode(save_path), f"step-{sess.step}")
 
-    def restore(self, sess, save_path):
+    def restore(self, sess: Session | Steps, save_path: str | os.PathLike[str]) -> None:
         """Load a checkpoint before the first step; every rank calls it.
 
         Parameters

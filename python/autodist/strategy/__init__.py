@@ -22,7 +22,9 @@ class PS(NamedBuilder):
 
     name = "PS"
 
-    def __init__(self, local_proxy_variable=False, sync=True, staleness=0):
+    def __init__(
+        self, local_proxy_variable: bool = False, sync: bool = True, staleness: int = 0
+    ) -> None:
         super().__init__(
             local_proxy_variable=local_proxy_variable, sync=sync, staleness=staleness
         )
@@ -66,7 +68,12 @@ class AllReduce(NamedBuilder):
 
     name = "AllReduce"
 
-    def __init__(self, chunk_size=128, all_reduce_spec="NCCL", compressor="NoneCompressor"):
+    def __init__(
+        self,
+        chunk_size: int = 128,
+        all_reduce_spec: str = "NCCL",
+        compressor: str = "NoneCompressor",
+    ) -> None:
         super().__init__(
             chunk_size=chunk_size, all_reduce_spec=all_reduce_spec, compressor=compressor
         )
@@ -83,7 +90,7 @@ class PartitionedAR(NamedBuilder):
 
     name = "PartitionedAR"
 
-    def __init__(self, chunk_size=128):
+    def __init__(self, chunk_size: int = 128) -> None:
         super().__init__(chunk_size=chunk_size)
 
 
@@ -92,7 +99,7 @@ class RandomAxisPartitionAR(NamedBuilder):
 
     name = "RandomAxisPartitionAR"
 
-    def __init__(self, chunk_size=128):
+    def __init__(self, chunk_size: int = 128) -> None:
         super().__init__(chunk_size=chunk_size)
 
 
@@ -111,7 +118,13 @@ class Parallax(NamedBuilder):
 
     name = "Parallax"
 
-    def __init__(self, chunk_size=128, local_proxy_variable=False, sync=True, staleness=0):
+    def __init__(
+        self,
+        chunk_size: int = 128,
+        local_proxy_variable: bool = False,
+        sync: bool = True,
+        staleness: int = 0,
+    ) -> None:
         super().__init__(
             chunk_size=chunk_size,
             local_proxy_variable=local_proxy_variable,

@@ -1,12 +1,19 @@
 """Strategy and StrategyBuilder at the place where AutoDist has them."""
 
+from __future__ import annotations
+
+import typing
+
 from .._autodist import Strategy, build_strategy
+
+if typing.TYPE_CHECKING:  # the extension's types stand in the package's stub
+    from .. import Cluster, Graph, Strategy
 
 
 class StrategyBuilder:
     """What makes a strategy. A builder of your own is a class with ``build``."""
 
-    def build(self, graph_item, resource_spec):
+    def build(self, graph_item: Graph, resource_spec: Cluster) -> Strategy:
         """The strategy for a graph on a cluster.
 
         Parameters
@@ -20,7 +27,7 @@ class StrategyBuilder:
         """
         raise NotImplementedError("StrategyBuilder: write build(self, graph_item, resource_spec) -> Strategy")
 
-    def __call__(self, graph, cluster):
+    def __call__(self, graph: Graph, cluster: Cluster) -> Strategy:
         return self.build(graph, cluster)
 
 
@@ -44,7 +51,7 @@ class NamedBuilder(StrategyBuilder):
         items = ",".join(f"{key}={_text(value)}" for key, value in options.items())
         self.specification = f"{self.name}:{items}"
 
-    def build(self, graph_item, resource_spec):
+    def build(self, graph_item: Graph, resource_spec: Cluster) -> Strategy:
         """The strategy for a graph on a cluster, see :class:`StrategyBuilder`."""
         return build_strategy(self.specification, graph_item, resource_spec, [])
 

@@ -76,20 +76,22 @@ function planSection(data) {
 }
 
 const MEMORY = [["parameter", "compute", "parameters"], ["gradient", "contribute", "gradients"],
-  ["activation", "gate", "activations"], ["optimizer", "update", "optimizer"], ["communication", "wire", "communication"]];
+  ["activation", "gate", "activations"], ["optimizer", "update", "optimizer"],
+  ["overhead", "queue", "context and allocator"], ["communication", "wire", "communication"]];
 
 function memorySection(prediction) {
   if (!prediction || prediction.memory.length === 0) return null;
   const longest = Math.max(...prediction.memory.map((rank) => Math.max(memoryOf(rank), rank.capacity_bytes)), 1);
   const of = (rank, name) => (rank.parts.find((part) => part.name === name) || {bytes: 0}).bytes;
   const most = 64;
+  const kinds = MEMORY.filter(([name]) => name !== "overhead" || prediction.memory.some((rank) => of(rank, name) > 0));
   const limits = prediction.memory.some((rank) => rank.capacity_bytes > 0);
   const rows = prediction.memory.slice(0, most).flatMap((rank, number) => {
     const limit = rank.capacity_bytes;
     const free = limit === 0 ? "limit unknown" : memoryOf(rank) > limit ? `${bytesText(memoryOf(rank) - limit)} too much` : `of ${bytesText(limit)}`;
     return [element("div", {}, `rank ${number}`),
       element("div", {class: "bar", role: "img", "aria-label": `rank ${number}, ${rank.device}: ${bytesText(memoryOf(rank))}, ${free}`, title: rank.device},
-        MEMORY.map(([name, shade]) => element("i", {style: {width: `${100 * of(rank, name) / longest}%`, background: `var(--${shade})`}})),
+        kinds.map(([name, shade]) => element("i", {style: {width: `${100 * of(rank, name) / longest}%`, background: `var(--${shade})`}})),
         limit > 0 ? element("b", {style: {left: `calc(${100 * limit / longest}% - 2px)`}}) : null),
       element("div", {class: "number figure"}, `${bytesText(memoryOf(rank))}, ${free}`)];
   });
@@ -97,7 +99,7 @@ function memorySection(prediction) {
     element("p", {class: "lead"}, "What a step needs on each rank's device, predicted." +
       (limits ? " The red line is the device's limit." : " The cluster states no limits (`memory` of its devices).") +
       (prediction.memory.length > most ? ` The first ${most} of ${prediction.memory.length} ranks.` : "")),
-    legend(MEMORY.map(([, shade, text]) => [shade, text])), element("div", {class: "bars"}, rows));
+    legend(kinds.map(([, shade, text]) => [shade, text])), element("div", {class: "bars"}, rows));
 }
 
 function sourcesFooter(data) {

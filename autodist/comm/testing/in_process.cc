@@ -1,4 +1,4 @@
-#include "autodist/comm/in_process.h"
+#include "autodist/comm/testing/in_process.h"
 
 #include <algorithm>
 #include <deque>
@@ -137,7 +137,6 @@ class InProcessHub::Endpoint final : public Transport {
 InProcessHub::InProcessHub(RankNumber size) : state_(std::make_shared<State>(size)) {
   AD_CHECK(size > 0) << "a job has at least one rank";
 }
-InProcessHub::~InProcessHub() = default;
 
 std::unique_ptr<Transport> InProcessHub::connect(RankNumber rank) {
   state_->connect(rank);

@@ -1,4 +1,4 @@
-#include "autodist/passes/transition_time.h"
+#include "autodist/planning/transition_seconds.h"
 
 #include <algorithm>
 #include <map>
@@ -6,10 +6,10 @@
 
 #include "autodist/base/check.h"
 
-namespace autodist::passes {
+namespace autodist::planning {
 
-Seconds seconds_of(const program::Transition& transition, const program::Program& program,
-                   const cluster::Cluster& cluster, const program::BytesOfMove& bytes_of) {
+Seconds transition_seconds(const program::Transition& transition, const program::Program& program,
+                           const cluster::Cluster& cluster, const program::BytesOfMove& bytes_of) {
   std::map<std::string, const cluster::Node*> nodes;  // by address
   for (const cluster::Node& node : cluster.nodes) nodes[node.address] = &node;
   const auto node_of = [&](program::Rank rank) {
@@ -39,4 +39,4 @@ Seconds seconds_of(const program::Transition& transition, const program::Program
   return Seconds{longest};
 }
 
-}  // namespace autodist::passes
+}  // namespace autodist::planning

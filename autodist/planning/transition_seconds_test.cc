@@ -1,4 +1,4 @@
-#include "autodist/passes/transition_time.h"
+#include "autodist/planning/transition_seconds.h"
 
 #include <gtest/gtest.h>
 
@@ -7,16 +7,16 @@
 #include "autodist/base/check.h"
 #include "autodist/passes/testing/small_jobs.h"
 
-namespace autodist::passes {
+namespace autodist::planning {
 namespace {
 
 using program::Rank;
 
 // Ranks 0 and 1 on one machine, 2 and 3 on one each. Cards carry 100, 100 and 50 bytes per second,
 // memory 1000.
-class SecondsOfTransition : public ::testing::Test {
+class TransitionSeconds : public ::testing::Test {
  protected:
-  SecondsOfTransition() : cluster_(hosts(3)) {
+  TransitionSeconds() : cluster_(passes::hosts(3)) {
     for (cluster::Node& node : cluster_.nodes) {
       node.bandwidth_bytes_per_s = 100;
       node.intra_node_bytes_per_s = 1000;
@@ -32,9 +32,10 @@ class SecondsOfTransition : public ::testing::Test {
         {program::State::kRule, ir::VariableId(0), Rank(from), Rank(to), {{0, bytes}}});
   }
   [[nodiscard]] double seconds() const {
-    return seconds_of(transition_, program_, cluster_,
-                      [](const program::Move& move) { return Bytes(program::element_count(move)); })
-        .value;
+    const auto bytes_of = [](const program::Move& move) {
+      return Bytes(program::element_count(move));
+    };
+    return transition_seconds(transition_, program_, cluster_, bytes_of).value;
   }
 
   program::Program program_;
@@ -42,9 +43,9 @@ class SecondsOfTransition : public ::testing::Test {
   cluster::Cluster cluster_;
 };
 
-TEST_F(SecondsOfTransition, AreNoneWhereNothingMoves) { EXPECT_EQ(seconds(), 0); }
+TEST_F(TransitionSeconds, AreNoneWhereNothingMoves) { EXPECT_EQ(seconds(), 0); }
 
-TEST_F(SecondsOfTransition, AreThoseOfTheBusiestCard) {
+TEST_F(TransitionSeconds, AreThoseOfTheBusiestCard) {
   move(0, 2, 200);
   EXPECT_DOUBLE_EQ(seconds(), 2);
   move(1, 2, 100);  // the same two cards
@@ -53,24 +54,24 @@ TEST_F(SecondsOfTransition, AreThoseOfTheBusiestCard) {
   EXPECT_DOUBLE_EQ(seconds(), 3);
 }
 
-TEST_F(SecondsOfTransition, AreTheReceiversWhereItsCardIsSlower) {
+TEST_F(TransitionSeconds, AreTheReceiversWhereItsCardIsSlower) {
   move(0, 3, 200);
   EXPECT_DOUBLE_EQ(seconds(), 4);
   move(2, 3, 50);  // from another sender
   EXPECT_DOUBLE_EQ(seconds(), 5);
 }
 
-TEST_F(SecondsOfTransition, AreTheMemorysWhereItStaysOnANode) {
+TEST_F(TransitionSeconds, AreTheMemorysWhereItStaysOnANode) {
   move(0, 1, 500);
   move(1, 0, 500);
   EXPECT_DOUBLE_EQ(seconds(), 1);
 }
 
-TEST_F(SecondsOfTransition, AreOfAProgramForTheCluster) {
+TEST_F(TransitionSeconds, AreOfAProgramForTheCluster) {
   program_.ranks[3].node = "10.0.0.9";
   move(0, 3, 1);
   EXPECT_THROW((void)seconds(), InternalError);
 }
 
 }  // namespace
-}  // namespace autodist::passes
+}  // namespace autodist::planning

@@ -1,11 +1,13 @@
+#include "autodist/base/file_system.h"
+
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
-#include "autodist/exec/checkpoint.h"
 
-namespace autodist::exec {
+namespace autodist {
 namespace {
 
 namespace fs = std::filesystem;
@@ -81,4 +83,4 @@ std::vector<std::string> RealFileSystem::list(const std::string& folder) {
   return names;
 }
 
-}  // namespace autodist::exec
+}  // namespace autodist

@@ -16,9 +16,6 @@ namespace autodist::comm {
 class InProcessHub {
  public:
   explicit InProcessHub(RankNumber size);
-  ~InProcessHub();
-  InProcessHub(const InProcessHub&) = delete;
-  InProcessHub& operator=(const InProcessHub&) = delete;
 
   // The transport of one rank; it may outlive the hub. A rank connects once; frames that were sent
   // to it before wait in its mailbox.
