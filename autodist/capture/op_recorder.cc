@@ -42,11 +42,13 @@ bool indexes_by_mask(const c10::IValue& indices) {
   return mask;
 }
 
-// Whether the sizes of the results follow from what its arguments contain.
+// Whether the sizes of the results follow from what its arguments contain. As the package calls
+// _ctc_loss, with one target of full length, they do not.
 bool has_data_dependent_shape(const c10::OperatorHandle& handle, const c10::IValue* arguments) {
   const std::string& name = handle.schema().name();
   if (name == "aten::index") return indexes_by_mask(arguments[1]);
   if (name == "aten::repeat_interleave") return arguments[1].isNone();
+  if (name == "aten::_ctc_loss") return false;
   return handle.hasTag(at::Tag::dynamic_output_shape);
 }
 
