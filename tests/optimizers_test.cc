@@ -42,6 +42,11 @@ struct Moments {
       second.push_back(torch::zeros_like(each));
     }
   }
+  // Adam's averages of a gradient and of its square, with the default betas.
+  void add(std::size_t i, const torch::Tensor& g) {
+    first[i].mul_(0.9).add_(g, 0.1);
+    second[i].mul_(0.999).addcmul_(g, g, 0.001);
+  }
 };
 
 // You et al., ICLR 2020, algorithm 2.
@@ -117,10 +122,9 @@ Update nadam(double lr, bool as_published = false) {
     const double product_next = as_published ? *product * next : twice;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const torch::Tensor& g = parameters[i].grad();
-      torch::Tensor& mean = state->first[i];
-      torch::Tensor& square = state->second[i];
-      mean.mul_(0.9).add_(g, 0.1);
-      square.mul_(0.999).addcmul_(g, g, 0.001);
+      state->add(i, g);
+      const torch::Tensor& mean = state->first[i];
+      const torch::Tensor& square = state->second[i];
       const torch::Tensor root = (square / (1 - std::pow(0.999, step + 1))).sqrt() + 1e-8;
       parameters[i].sub_(g / root, lr * (1 - now) / (1 - double{*product}));
       parameters[i].sub_(mean / root, lr * next / (1 - double{product_next}));
@@ -140,10 +144,9 @@ Update radam(double lr) {
     const double length = most - 2 * t * beta / (1 - beta);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const torch::Tensor& g = parameters[i].grad();
-      torch::Tensor& mean = state->first[i];
-      torch::Tensor& square = state->second[i];
-      mean.mul_(0.9).add_(g, 0.1);
-      square.mul_(0.999).addcmul_(g, g, 0.001);
+      state->add(i, g);
+      const torch::Tensor& mean = state->first[i];
+      const torch::Tensor& square = state->second[i];
       torch::Tensor update = mean / (1 - std::pow(0.9, t));
       if (length > 5) {
         const double rectifier =
