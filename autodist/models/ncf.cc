@@ -90,7 +90,9 @@ std::vector<ModelInfo> ncf_models() {
           ncf("ncf-small-sparse", "the same with sparse gradients of the embeddings", true,
               {1000, 500, 8, {32, 16, 8}, true}),
           ncf("ncf", "neural collaborative filtering of MovieLens-20M, sparse gradients", false,
-              {138493, 26744, 64, {256, 256, 128, 64}, true})};
+              {138493, 26744, 64, {256, 256, 128, 64}, true}),
+          ncf("ncf-dense", "the same with dense gradients, as it is mostly trained on GPUs", false,
+              {138493, 26744, 64, {256, 256, 128, 64}, false})};
 }
 
 }  // namespace autodist::models

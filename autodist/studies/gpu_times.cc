@@ -129,10 +129,10 @@ const std::vector<PublishedStep>& published_steps() {
       {"vgg16", "P100", Precision::kFp32, 64, 154, false, kPascal},
       {"densenet121", "T4", Precision::kFp32, 32, 97.3, false, kTuring},
       {"vgg16", "T4", Precision::kFp32, 32, 74.8, false, kTuring},
-      {"ncf", "V100", Precision::kFp32, 1 << 20, 10.4e6, false, kNcf},
-      {"ncf", "V100", Precision::kFp16, 1 << 20, 21.8e6, false, kNcf},
-      {"ncf", "A100", Precision::kTf32, 1 << 20, 22.6e6, false, kNcf},
-      {"ncf", "A100", Precision::kFp16, 1 << 20, 34.1e6, false, kNcf},
+      {"ncf-dense", "V100", Precision::kFp32, 1 << 20, 10.4e6, false, kNcf},
+      {"ncf-dense", "V100", Precision::kFp16, 1 << 20, 21.8e6, false, kNcf},
+      {"ncf-dense", "A100", Precision::kTf32, 1 << 20, 22.6e6, false, kNcf},
+      {"ncf-dense", "A100", Precision::kFp16, 1 << 20, 34.1e6, false, kNcf},
 
       {"resnet50", "V100", Precision::kFp32, 128, 2855, false, kResNet, 8, kNvlinkV100},
       {"resnet50", "V100", Precision::kFp16, 256, 8322, false, kResNet, 8, kNvlinkV100},
@@ -151,8 +151,8 @@ const std::vector<PublishedStep>& published_steps() {
       {"resnet50", "A100", Precision::kFp16, 448, 15997, false, kLambdaTf, 8, kPcie},
       {"vgg16", "A100", Precision::kTf32, 224, 4074, false, kLambdaTf, 8, kPcie},
       {"vgg16", "A100", Precision::kFp16, 448, 10222, false, kLambdaTf, 8, kPcie},
-      {"ncf", "A100", Precision::kTf32, 1 << 17, 110e6, false, kNcf, 8, kNvlinkA100},
-      {"ncf", "V100", Precision::kFp32, 1 << 17, 60e6, false, kNcf, 8, kNvlinkV100},
+      {"ncf-dense", "A100", Precision::kTf32, 1 << 17, 110e6, false, kNcf, 8, kNvlinkA100},
+      {"ncf-dense", "V100", Precision::kFp32, 1 << 17, 60e6, false, kNcf, 8, kNvlinkV100},
   };
   return kSteps;
 }
@@ -185,9 +185,8 @@ std::string gpu_times_page(const std::vector<GpuTime>& times) {
       "checked on the others; published software of one card and one batch differs by up to a "
       "third among them. The simulator knows ops, not kernels: published software fuses pointwise "
       "ops, and computes BERT's output layer at the masked positions alone (20 of 128), of which "
-      "these graphs, captured from plain PyTorch, know nothing. NCF's graph has sparse gradients, "
-      "NVIDIA's program dense ones. GPUs are linked by NVLink (one way 80 GB/s on P100, 150 on "
-      "V100, 300 on A100) or PCIe (25), and all-reduce by a library.\n\n"
+      "these graphs, captured from plain PyTorch, know nothing. GPUs are linked by NVLink (one way "
+      "80 GB/s on P100, 150 on V100, 300 on A100) or PCIe (25), and all-reduce by a library.\n\n"
       "| model | GPU | precision | batch per GPU | published, samples/s | predicted | step's error "
       "| |\n"
       "|---|---|---|---|---|---|---|---|\n";
