@@ -45,6 +45,50 @@ TEST(Capture, ASparseEmbeddingReplaysToTheBitAndItsGradientIsSparse) {
   EXPECT_FALSE(graph.variables[2].sparse_gradient);
 }
 
+// As x[:, columns] in Python: the op's list of indices has none for the axes before.
+TEST(Capture, AnIndexOfALaterAxisReplaysToTheBit) {
+  torch::manual_seed(5);
+  const at::Tensor columns = torch::tensor({2, 0, 2});
+  const TrainingStep step =
+      make_training_step("indexed", std::make_shared<torch::nn::LinearImpl>(6, 3),
+                         [columns](torch::nn::LinearImpl& net, const Batch& batch) {
+                           using torch::indexing::Slice;
+                           const at::Tensor y = net.forward(batch[0]);
+                           at::Tensor written = y.clone();
+                           written.index_put_({Slice(), torch::tensor({1})},
+                                              y.index({Slice(), columns.slice(0, 0, 1)}));
+                           return written.index({Slice(), columns}).pow(2).mean();
+                         },
+                         {torch::randn({6, 6})});
+  expect_replays_at_any_batch(step, 5);
+}
+
+// The size follows from a mask that is no part of the batch; of the second, from the batch's size.
+TEST(Capture, AMaskThatIsAlikeInEveryStepReplaysToTheBit) {
+  torch::manual_seed(5);
+  using torch::indexing::Slice;
+  const at::Tensor columns = torch::tensor({true, false, true});
+  const auto step_of = [](const std::string& name, auto loss) {
+    return make_training_step(name, std::make_shared<torch::nn::LinearImpl>(6, 3), loss,
+                              {torch::randn({6, 6})});
+  };
+  expect_replays_at_any_batch(step_of("columns",
+                                      [columns](torch::nn::LinearImpl& net, const Batch& batch) {
+                                        const at::Tensor y = net.forward(batch[0]);
+                                        return y.index({Slice(), columns}).pow(2).mean() +
+                                               y.masked_select(columns).abs().mean();
+                                      }),
+                              5);
+  const TrainingStep pairs = step_of("pairs", [](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor y = net.forward(batch[0]);
+    const at::Tensor others = torch::eye(y.size(0), torch::kBool).logical_not();
+    return y.mm(y.t()).index({others}).view({y.size(0), -1}).logsumexp(1).mean();
+  });
+  const CapturedStep captured = capture(pairs);
+  EXPECT_NE(captured.graph.batch_fixed_reason, "");
+  expect_replays(pairs, captured, 6);
+}
+
 // One way for batches whose mask is all set, another for the others.
 TrainingStep masked() {
   torch::manual_seed(5);

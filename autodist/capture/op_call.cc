@@ -179,7 +179,7 @@ OpCall::OpCall(const ir::Graph& graph, const ir::Op& op, const ComputePlace& pla
 
 void OpCall::add_tensors(const ir::Graph& graph, const ir::Op& op) {
   const auto slot_of = [&](const std::optional<ir::ValueId>& value) -> std::int64_t {
-    return value ? graph.value(*value).slot.value : -1;
+    return value ? static_cast<std::int64_t>(graph.value(*value).slot.value) : -1;
   };
   const bool changes_handle = operator_.hasTag(at::Tag::inplace_view);
   for (std::size_t i = 0; i < op.arguments.size(); ++i) {

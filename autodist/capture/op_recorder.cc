@@ -34,22 +34,15 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
   }
 }
 
-bool indexes_by_mask(const c10::IValue& indices) {
-  bool mask = false;
-  for_each_tensor(indices, [&](const at::Tensor& index) {
-    mask |= index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
-  });
-  return mask;
-}
+// What to write in the place of ops whose backward passes, libtorch's own, look at what is in a
+// tensor.
+constexpr const char* kWithoutReading =
+    "Of a whole tensor write x.amax(), x.amin() and x.flatten().median(0).values for x.max(), "
+    "x.min() and x.median(); where x > 0, x.log().sum(d).exp() for x.prod(d), with cumsum() for "
+    "cumprod().";
 
-// Whether the sizes of the results follow from what its arguments contain. As the package calls
-// _ctc_loss, with one target of full length, they do not.
-bool has_data_dependent_shape(const c10::OperatorHandle& handle, const c10::IValue* arguments) {
-  const std::string& name = handle.schema().name();
-  if (name == "aten::index") return indexes_by_mask(arguments[1]);
-  if (name == "aten::repeat_interleave") return arguments[1].isNone();
-  if (name == "aten::_ctc_loss") return false;
-  return handle.hasTag(at::Tag::dynamic_output_shape);
+bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
 }
 
 // Whether the host learns a number that follows from what its arguments contain. libtorch's own
@@ -265,6 +258,27 @@ void OpRecorder::note_writes(const OpTraits& traits, Pending& pending) {
   sort_unique(pending.written);
 }
 
+bool OpRecorder::depends_on_step(const at::Tensor& tensor) const {
+  const auto storage = table_.storage_of(tensor);
+  return storage && storage->value < states_.size() && states_[storage->value].tainted;
+}
+
+bool OpRecorder::has_data_dependent_shape(const c10::OperatorHandle& handle,
+                                          const c10::IValue* arguments) const {
+  const std::string& name = handle.schema().name();
+  if (name == "aten::index" || name == "aten::masked_select") {
+    bool by_data = false;
+    for_each_tensor(arguments[1], [&](const at::Tensor& index) {
+      by_data |= is_mask(index) && depends_on_step(index);
+    });
+    return by_data;
+  }
+  if (name == "aten::repeat_interleave") return arguments[1].isNone();
+  // As the package calls it, with one target of full length.
+  if (name == "aten::_ctc_loss") return false;
+  return handle.hasTag(at::Tag::dynamic_output_shape);
+}
+
 void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
                                 const c10::IValue* arguments) const {
   const ir::Op& op = pending.op;
@@ -288,13 +302,16 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
     if (in_forward()) return;
     refuse(op,
            "reads on the host, in the backward pass, a Boolean that depends on data; gradients may "
-           "be on their way by then. Read it in the forward pass.");
+           "be on their way by then. Read it in the forward pass. {}",
+           kWithoutReading);
   }
   if (tells_contents(handle, arguments)) {
     refuse(op,
            "reads on the host a number that depends on inputs, parameters or random numbers: a "
-           "replay would use the old one. Compute with the tensor as it is, without item(), or "
-           "return it from the step.");
+           "replay would use the old one. {}",
+           in_forward() ? "Compute with the tensor as it is, without item(), or return it from the "
+                          "step."
+                        : kWithoutReading);
   }
   if (takes_read_lengths(op)) {
     refuse(op,
@@ -304,7 +321,7 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
   }
   if (has_data_dependent_shape(handle, arguments)) {
     refuse(op, "makes a tensor whose size depends on data: a replay would use the old size. {}",
-           with_fixed_sizes(op.name));
+           in_forward() ? with_fixed_sizes(op.name) : kWithoutReading);
   }
 }
 

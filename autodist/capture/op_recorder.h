@@ -78,6 +78,11 @@ class OpRecorder {
   void initialise_from_host(const at::Tensor& tensor);
 
   void note_writes(const OpTraits& traits, Pending& pending);
+  // Whether what is in it may be something else in the next step.
+  [[nodiscard]] bool depends_on_step(const at::Tensor& tensor) const;
+  // Whether the sizes of the results follow from what is in arguments that depends on the step.
+  bool has_data_dependent_shape(const c10::OperatorHandle& handle,
+                                const c10::IValue* arguments) const;
   void check_refusals(const c10::OperatorHandle& handle, const Pending& pending,
                       const c10::IValue* arguments) const;
   void keep_host_contents(const OpTraits& traits, const c10::IValue* arguments);

@@ -67,6 +67,20 @@ TEST(Refusals, ABooleanThatTheBackwardPassReads) {
                  "reads on the host, in the backward pass, a Boolean");
 }
 
+TEST(Refusals, WhatLibtorchReadsInABackwardPassOfItsOwnCanBeWrittenOtherwise) {
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).max();
+                 }),
+                 "x.amax()");
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   return net.forward(batch[0]).prod(1).sum();
+                 }),
+                 "x.log().sum(d).exp()");
+  EXPECT_NO_THROW(capture_step(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+    return net.forward(batch[0]).amax();
+  })));
+}
+
 TEST(Refusals, AShapeThatDependsOnData) {
   expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
                    const at::Tensor y = net.forward(batch[0]);
