@@ -18,6 +18,7 @@
 #include "autodist/search/placement/readers.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/device_table.h"
+#include "autodist/sim/memory.h"
 
 namespace autodist::planning {
 namespace {
@@ -46,6 +47,13 @@ placement::TaskGraph generated(const std::string& text) {
 std::string unit_of(const placement::TaskGraph& graph, const placement::PlaceRequest& request) {
   if (request.objective == placement::Objective::kProcessors) return "";
   return graph.microseconds_per_unit == 1 ? " us" : " ms";
+}
+
+// Bytes for tensors.
+double room_on(const cluster::Device& device, const cluster::DeviceFigures& known) {
+  if (device.kind == cluster::DeviceKind::kCpu) return static_cast<double>(known.memory.value);
+  const Bytes context = sim::context_bytes(sim::row_of(known));
+  return static_cast<double>(sim::room_for_tensors(known.memory, context).value);
 }
 
 }  // namespace
@@ -80,7 +88,7 @@ std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
     const cluster::DeviceFigures known = sim::figures_of(place.device, device.name);
     if (standard == 0) standard = known.tflops;
     if (known.tflops > 0 && standard > 0) device.figures.speed = known.tflops / standard;
-    if (known.memory.value > 0) device.figures.memory = static_cast<double>(known.memory.value);
+    if (known.memory.value > 0) device.figures.memory = room_on(place.device, known);
     device.figures.node = static_cast<std::uint32_t>(place.node);
     device.figures.bytes_per_unit = node.bandwidth_bytes_per_s * unit;
     device.figures.inside_bytes_per_unit = node.intra_node_bytes_per_s * unit;

@@ -22,8 +22,9 @@ struct Common {
   Bytes activations;
   Bytes optimizer;  // of variables that every rank updates
   Bytes staging;    // results that wait for their release
-  Bytes flat;       // the largest collective's buffers
-  Bytes factors;    // that PowerSGD keeps from step to step, and what it owes
+  Bytes flat;       // the largest collective's buffers, of whole gradients
+  Bytes products;   // and of PowerSGD's, which computes on the host
+  Bytes factors;    // that it keeps from step to step, and what it owes
 };
 
 Bytes gradient_of(const program::Program& program, ir::VariableId id, const CostModel& costs) {
@@ -80,7 +81,8 @@ Common common_of(const program::Program& program, const CostModel& costs) {
     // Of factored gradients the gradient and what is owed, added up.
     const Bytes bytes((loads.first + loads.second + loads.factored) * element);
     common.factors += Bytes(loads.kept * element);
-    common.flat = std::max(common.flat, bytes);
+    Bytes& buffers = loads.factored == 0 ? common.flat : common.products;
+    buffers = std::max(buffers, bytes);
   }
   return common;
 }
@@ -137,7 +139,8 @@ std::vector<MemoryUse> memory_of(const program::Program& program, const CostMode
     use.gradients = common.gradients;
     use.activations = program.is_placed() ? common.activations : activations_at(rank);
     use.optimizer = common.optimizer;
-    use.communication += common.staging + common.flat + common.factors;
+    use.communication += common.staging + common.products + common.factors;
+    (use.on_device ? use.gradients : use.communication) += common.flat;
     if (!use.on_device) continue;
     const Bytes tensors = use.device();
     use.overhead = costs.device(rank).context + Bytes(tensors.value / kTensorsPerUnusable);
@@ -196,6 +199,11 @@ Bytes missing_bytes(const std::vector<MemoryUse>& uses) {
   Bytes most;
   for (const MemoryUse& use : uses) most = std::max(most, use.missing());
   return most;
+}
+
+Bytes room_for_tensors(Bytes capacity, Bytes context) {
+  const std::int64_t left = std::max<std::int64_t>(0, (capacity - context).value);
+  return Bytes(left / (kTensorsPerUnusable + 1) * kTensorsPerUnusable);
 }
 
 }  // namespace autodist::sim

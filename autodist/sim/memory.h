@@ -12,8 +12,8 @@
 namespace autodist::sim {
 
 struct MemoryUse {
-  Bytes parameters;  // with buffers and constants
-  Bytes gradients;
+  Bytes parameters;   // with buffers and constants
+  Bytes gradients;    // on a GPU with the buffers of a library's largest all-reduce
   Bytes activations;  // and inputs, at their peak
   Bytes optimizer;    // state, where this rank updates
   // Of a GPU: CUDA's context (sim/device_table.h), and what its allocator holds and cannot use.
@@ -42,5 +42,9 @@ std::size_t fullest_rank(const std::vector<MemoryUse>& uses);
 Bytes peak_bytes(const std::vector<MemoryUse>& uses);
 // By how much it does not fit where it fits least; 0: it fits.
 Bytes missing_bytes(const std::vector<MemoryUse>& uses);
+
+// What a GPU of `capacity` has for tensors beside what a process holds of it anyway (`context`, as
+// context_bytes() says) and what its allocator cannot use.
+Bytes room_for_tensors(Bytes capacity, Bytes context);
 
 }  // namespace autodist::sim
