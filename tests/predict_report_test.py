@@ -10,7 +10,7 @@ from hosts import fitting, predict_report  # noqa: E402
 def row(builder, step, predicted, fitted=False, model="mlp-tiny"):
     case = {"kind": "imitated", "model": model, "milliseconds": 40, "ranks": 2, "rate": "1gbit",
             "builder": builder}
-    return {"case": case, "blocks": [step, 2 * step, step / 2], "default": 2 * step,
+    return {"case": case, "rounds": [step, 2 * step, step / 2], "default": 2 * step,
             "predicted": predicted, "fitted": fitted, "load_average": 2.0}
 
 

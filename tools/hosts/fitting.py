@@ -4,7 +4,7 @@ import math
 
 # Of docs/formats/calibration.md, with the simulator's defaults (autodist/sim/cost_model.h).
 DEFAULTS = {"compute_scale": 1.0, "goodput": 0.94, "message_seconds": 15e-6,
-            "send_cpu_seconds_per_gb": 0.3, "install_gb_per_s": 8.0}
+            "send_cpu_seconds_per_gb": 0.3, "install_gb_per_s": 8.0, "encode_gb_per_s": 1.5}
 FACTORS = (1.7, 1.3, 1.1, 1.04)  # steps, from coarse to fine
 LEAST_GAIN = 2e-4
 
@@ -12,7 +12,7 @@ LEAST_GAIN = 2e-4
 def keys_of(kind):
     """What a kind of case can tell; other keys move its steps by less than runs differ."""
     if kind == "imitated":  # from who sleeps nothing is taken away
-        return ("compute_scale", "goodput", "message_seconds", "install_gb_per_s")
+        return ("compute_scale", "goodput", "message_seconds", "install_gb_per_s", "encode_gb_per_s")
     if kind == "local":
         return ("compute_scale", "message_seconds", "send_cpu_seconds_per_gb")
     return ("compute_scale", "goodput", "message_seconds", "send_cpu_seconds_per_gb")

@@ -1,6 +1,6 @@
 """The page and the plot of `autodist bench predict`, from measured and predicted steps.
 
-A row has `case`, `blocks` (seconds of a step, one per block), `default` and `predicted` (seconds, by
+A row has `case`, `rounds` (seconds of a step, one per round), `default` and `predicted` (seconds, by
 the uncalibrated simulator and by the fitted one), `fitted` (whether it was among the fitted half);
 where memory was measured, `memory_bytes` by rank and `predicted_bytes` of the fullest.
 """
@@ -20,7 +20,7 @@ TRIED = 4  # plans that a job tries at most
 
 
 def measured(row):
-    return statistics.median(row["blocks"])
+    return statistics.median(row["rounds"])
 
 
 def error(row, by="predicted"):
@@ -87,15 +87,15 @@ def regret(rows):
 
 
 def regret_after_trials(rows):
-    """regret() where the first block of as many plans as a job tries, those with the best
-    predictions, says which is taken; by the other blocks."""
+    """regret() where the first round of as many plans as a job tries, those with the best
+    predictions, says which is taken; by the other rounds."""
     def later(row):
-        return statistics.median(row["blocks"][1:])
+        return statistics.median(row["rounds"][1:])
 
     regrets = []
     for group in groups(rows):
         tried = sorted(group, key=lambda row: row["predicted"])[:TRIED]
-        taken = min(tried, key=lambda row: row["blocks"][0])
+        taken = min(tried, key=lambda row: row["rounds"][0])
         regrets.append(later(taken) / min(map(later, group)) - 1)
     return statistics.fmean(regrets) if regrets else None
 
@@ -139,8 +139,8 @@ class Report:
         return max(GOAL, 2 * floor) if floor > FLOOR_THAT_COUNTS else GOAL
 
     def spread(self, rows):
-        """How far the slowest block is from the fastest: the median over cases."""
-        return statistics.median(max(row["blocks"]) / min(row["blocks"]) - 1 for row in rows)
+        """How far the slowest round is from the fastest: the median over cases."""
+        return statistics.median(max(row["rounds"]) / min(row["rounds"]) - 1 for row in rows)
 
     def figures(self):
         held = [row for row in self.rows if not row["fitted"]]
@@ -160,7 +160,7 @@ class Report:
 
     def summary(self):
         text = ("| cases | number | median error | 95th percentile | uncalibrated, median | τ | "
-                "blocks apart |\n|---|---|---|---|---|---|---|\n")
+                "rounds apart |\n|---|---|---|---|---|---|---|\n")
         for name, rows in self.parts():
             errors = [abs(error(row)) for row in rows]
             plain = statistics.median(abs(error(row, "default")) for row in rows)
@@ -183,14 +183,14 @@ class Report:
         return text
 
     def table(self):
-        text = ("| kind | model | compute, ms | ranks | rate | builder | measured, ms | blocks, ms | "
+        text = ("| kind | model | compute, ms | ranks | rate | builder | measured, ms | rounds, ms | "
                 "predicted, ms | error | |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
         for row in sorted(self.rows, key=lambda row: [str(value) for value in row["case"].values()]):
             case = row["case"]
-            blocks = f"{1e3 * min(row['blocks']):.1f} to {1e3 * max(row['blocks']):.1f}"
+            rounds = f"{1e3 * min(row['rounds']):.1f} to {1e3 * max(row['rounds']):.1f}"
             text += (f"| {case['kind']} | {case['model']} | {case['milliseconds'] or 'real'} | "
                      f"{case['ranks']} | {case['rate'] or 'one machine'} | {case['builder']} | "
-                     f"{1e3 * measured(row):.1f} | {blocks} | {1e3 * row['predicted']:.1f} | "
+                     f"{1e3 * measured(row):.1f} | {rounds} | {1e3 * row['predicted']:.1f} | "
                      f"{100 * error(row):+.1f} % | {'fitted' if row['fitted'] else 'held out'} |\n")
         return text
 
@@ -295,8 +295,9 @@ class Report:
         return f"""# Predictions and real runs
 
 Written by `autodist bench predict`. Each case is a job of this machine ([testbed](index.md#the-testbed) for
-the hosts), its step the median of three blocks of {self.steps} steps, each the mean at the slowest
-rank. The simulator got the ops' times from `autodist capture` and the same builder. Cases were drawn
+the hosts). The builders of a job take turns, in three rounds of {self.steps} steps (six times as many
+where compute is real), each round's step the mean at the slowest rank; a case's step is their median.
+The simulator got the ops' times from `autodist capture` and the same builder. Cases were drawn
 with seed {self.seed}, and so was the half that a calibration per kind was fitted on; the other half
 was held out.
 
@@ -306,7 +307,7 @@ compute make two, and what is above that is other work.
 
 {self.summary()}
 *Error* is |predicted ÷ measured − 1|, *uncalibrated* that of the simulator's defaults, *τ* Kendall's
-over all pairs of the line, *blocks apart* how much slower the slowest of a case's three blocks was
+over all pairs of the line, *rounds apart* how much slower the slowest of a case's three rounds was
 than the fastest (median). No prediction can be closer than runs are to each other. The same case
 twice, in two jobs (median {percent(self.floor())}):{self.priorities()}
 
@@ -319,8 +320,8 @@ what it is worth.
 
 Which plan is faster on the same job: τ of the pairs that differ by more than the floor of the runs, with
 its standard error over jobs. *Regret* is how much slower than the best plan of its job the one is that the
-simulator would have taken (mean over jobs); *after trials* that of the one whose first block was fastest
-among the {TRIED} that the simulator likes best, as a job's trials choose, judged by the other blocks:
+simulator would have taken (mean over jobs); *after trials* that of the one whose first round was fastest
+among the {TRIED} that the simulator likes best, as a job's trials choose, judged by the other rounds:
 
 {self.orders()}
 ![Measured and predicted steps]({plot})
