@@ -497,8 +497,8 @@ TEST(Memory, ActivationsAreThoseOfTheBatchThatIsAsked) {
 // but x take half, and x and w have a copy.
 TEST(Memory, OfAGpuHasAContextAndWhatItsAllocatorCannotUse) {
   const auto graph = stack(1, 100, 1e-3);
-  const auto use_of = [&](const char* kind, sim::Precision precision) {
-    const SimulatedJob job = job_on(graph, "PS", gpus(kind));
+  const auto use_of = [&](const char* kind, sim::Precision precision, const char* builder = "PS") {
+    const SimulatedJob job = job_on(graph, builder, gpus(kind));
     sim::CostOptions options;
     options.precision = precision;
     return sim::memory_of(job.program, sim::cost_model(job.program, job.cluster, options))[0];
@@ -516,6 +516,11 @@ TEST(Memory, OfAGpuHasAContextAndWhatItsAllocatorCannotUse) {
   EXPECT_EQ(half.overhead.value, 300'000'000 + 104'002 / 20);
   const SimulatedJob here = job_of(graph, "PS", 2);
   EXPECT_EQ(sim::memory_of(here.program, here.costs)[0].overhead, Bytes{0});
+  // A library adds up in a buffer beside the gradient, on the GPU.
+  const sim::MemoryUse library =
+      use_of("A100", sim::Precision::kAsCaptured, "AllReduce:algorithm=library");
+  EXPECT_EQ(library.gradients.value, 2 * 40'000);
+  EXPECT_LT(library.communication, captured.communication);
 }
 
 TEST(Memory, AGraphOfOneBatchSaysSo) {
