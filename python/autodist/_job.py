@@ -331,7 +331,8 @@ class AutoDist:
             ``step`` is never called; what its groups say (rates, momentum, weight decay, betas) is
             read in every step, so that the schedulers of ``torch.optim.lr_scheduler`` work.
         example_batch : tuple
-            What one replica gets in a step: tensors, or structures of them. Shapes and types count.
+            What one replica gets in a step: tensors, or structures of them; ``()`` where the step
+            draws its data itself, or has it. Shapes and types count.
         name, batched, reduction
             As for :func:`capture`.
         clip : float, optional

@@ -18,6 +18,9 @@ from ._structure import Structure, moved
 
 _NOT_THE_USERS = ("<frozen ", os.path.dirname(torch.__file__) + os.sep,
                   os.path.dirname(__file__) + os.sep)
+# What the job gets of a step without inputs, as one that draws its points itself: for the engine a
+# batch without tensors is a rank without rows.
+_NO_INPUTS = (torch.zeros(()),)
 
 
 def _line(path, number):
@@ -41,10 +44,7 @@ def _arguments(batch, what):
     """What loss_fn gets behind the model: a tuple's or list's elements, anything else by itself."""
     if isinstance(batch, torch.utils.data.DataLoader):
         raise UsageError(f"{what}: a DataLoader, which gives batches. Give one: next(iter(loader)).")
-    arguments = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
-    if not arguments:
-        raise UsageError(f"{what}: a tuple of tensors expected, it is empty. Give it one.")
-    return arguments
+    return tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
 
 
 def _compares_results(function):
@@ -133,9 +133,9 @@ class Step:
         self.name = text("name", name, "a name") if name else type(model).__name__
         arguments = _arguments(example_batch, "example_batch")
         self._many = len(arguments)
-        inputs = arguments if self._many > 1 else arguments[0]
+        inputs = arguments[0] if self._many == 1 else arguments
         self._batch = Structure(inputs, "example_batch")
-        self.example = tuple(self._batch.leaves(inputs))
+        self.example = tuple(self._batch.leaves(inputs)) if arguments else _NO_INPUTS
         if not self.example:
             raise UsageError("example_batch: it holds no tensor. Give what a replica gets in a step.")
         is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
@@ -172,7 +172,7 @@ class Step:
                 f"{what}: {len(arguments)} {each}, the step was captured with {self._many}. Give as "
                 "many."
             )
-        return arguments if self._many > 1 else arguments[0]
+        return arguments[0] if self._many == 1 else arguments
 
     def _flags(self, batched):
         """Which inputs are batched, as the extension takes it: one flag per tensor, or none."""
@@ -187,6 +187,8 @@ class Step:
         """The batch's tensors, if it is of the example's kind: what the step cannot take must not
         reach the job, which a failed step ends."""
         tensors = self._batch.leaves(self._inputs(batch, what), what)
+        if self._many == 0:
+            return _NO_INPUTS
         rows = None
         for name, got, expected, split in zip(
             self._batch.names, tensors, self.example, self._are_split()
@@ -214,8 +216,10 @@ class Step:
         ]
 
     def _arguments_of(self, tensors):
+        if self._many == 0:
+            return ()
         batch = self._batch.rebuilt(tensors)
-        return batch if self._many > 1 else (batch,)
+        return (batch,) if self._many == 1 else batch
 
     def returned(self, *tensors):
         """The scalar loss of a batch, and behind it the other tensors that the step returns; every

@@ -24,7 +24,7 @@ class TrainingStep:
         As for :meth:`AutoDist.distribute`. None: the step trains nothing; it computes its loss in
         evaluation mode, without gradients.
     example_batch : tuple
-        What one replica gets in a step: tensors, or structures of them.
+        What one replica gets in a step: tensors, or structures of them; ``()``: nothing.
     trains : sequence of str, optional
         The parameters that it trains, by name or by the name of a module that holds them; the
         others it reads as they are. By default what an optimizer of torch.optim holds, else all.

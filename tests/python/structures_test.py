@@ -222,6 +222,29 @@ def expect_micro_batches():
         assert abs(float(more["size"]) - expected["size"].item()) < 1e-12
 
 
+def expect_no_inputs():
+    """A step that has its data in itself, or draws it."""
+    ids, mask, labels = samples(0)
+    ours, theirs = make(), make()
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    with autodist.AutoDist().distribute(ours, lambda m: m(ids, mask, labels).loss, "sgd:lr=0.1",
+                                        ()) as step:
+        for _ in range(3):
+            optimizer.zero_grad()
+            expected = theirs(ids, mask, labels).loss
+            expected.backward()
+            optimizer.step()
+            assert abs(float(step()) - expected.item()) < 1e-12
+        refused(["batch: 1 tensors, the step was captured with 0"], step, ids)
+        assert abs(float(step.evaluate(lambda m: m(ids, mask, labels).loss))
+                   - theirs(ids, mask, labels).loss.item()) < 1e-12
+    assert comparing.largest_difference(ours.state_dict(), theirs.state_dict()) < 1e-12
+    with autodist.AutoDist().distribute(make(), lambda m: m(torch.rand(5, 4).double(), None,
+                                                            torch.zeros(5, 3).double()).loss,
+                                        "sgd:lr=0", ()) as step:
+        assert len({float(step()) for _ in range(4)}) == 4
+
+
 def expect_moves():
     """What an evaluation is given goes to where the model is, whatever it is in."""
     one = torch.ones(2)
@@ -239,6 +262,7 @@ def main(builder=None):
         expect_moves()
         expect_refusals()
         expect_micro_batches()
+        expect_no_inputs()
         print("structures: all as they should be")
     else:
         import os
