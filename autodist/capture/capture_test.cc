@@ -63,6 +63,36 @@ TEST(Capture, AnIndexOfALaterAxisReplaysToTheBit) {
   expect_replays_at_any_batch(step, 5);
 }
 
+// As a mixture of experts gives rows back their order: what an empty tensor holds is no constant,
+// though the op that fills it leaves some of it alone by its schema.
+TEST(Capture, AnEmptyTensorThatIsFilledInPartsReplaysToTheBit) {
+  torch::manual_seed(5);
+  const auto loss = [](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor y = net.forward(batch[0]);
+    const auto [sorted, order] = y.select(1, 0).sort();
+    const at::Tensor back = torch::empty_like(order);
+    back.index_put_({order}, torch::arange(order.size(0)));
+    return (y.index({order}).cumsum(0).index({back}) * sorted.unsqueeze(1)).pow(2).mean();
+  };
+  expect_replays_at_any_batch(
+      make_training_step("sorted", std::make_shared<torch::nn::LinearImpl>(6, 3), loss,
+                         {torch::randn({6, 6})}),
+      5);
+}
+
+TEST(Capture, WhatTheHostWroteBelowAnOpThatFillsSomeOfItReplaysToTheBit) {
+  torch::manual_seed(5);
+  const auto loss = [](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor weights = torch::tensor({3.0F, 5.0F, 7.0F});
+    weights.index_put_({torch::tensor({1})}, net.forward(batch[0]).detach().mean());
+    return (net.forward(batch[0]) * weights).pow(2).mean();
+  };
+  expect_replays_at_any_batch(
+      make_training_step("weighted", std::make_shared<torch::nn::LinearImpl>(6, 3), loss,
+                         {torch::randn({6, 6})}),
+      5);
+}
+
 // The size follows from a mask that is no part of the batch; of the second, from the batch's size.
 TEST(Capture, AMaskThatIsAlikeInEveryStepReplaysToTheBit) {
   torch::manual_seed(5);

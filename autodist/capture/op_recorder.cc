@@ -41,6 +41,26 @@ constexpr const char* kWithoutReading =
     "x.min() and x.median(); where x > 0, x.log().sum(d).exp() for x.prod(d), with cumsum() for "
     "cumprod().";
 
+// What memory holds that an op has left as it was, so that what the host writes there without an op
+// shows. No usual number of any type, and a finite one of every floating-point type.
+constexpr std::int64_t kUnwritten = 0x4B1D3A2E4C5F2B3D;
+
+// A tensor's memory by words of that size; none where it has less than one.
+at::Tensor words_of(const at::Tensor& tensor) {
+  const bool has_memory = tensor.layout() == at::kStrided && !tensor.is_meta();
+  const std::int64_t words =
+      has_memory ? static_cast<std::int64_t>(tensor.storage().nbytes() / sizeof(kUnwritten)) : 0;
+  const at::Tensor none = at::empty({0}, at::TensorOptions(at::kLong).device(tensor.device()));
+  return words == 0 ? none : none.set_(tensor.storage(), 0, {words}, {1});
+}
+
+void leave_unwritten(const at::Tensor& tensor) { words_of(tensor).fill_(kUnwritten); }
+
+bool is_unwritten(const at::Tensor& tensor) {
+  const at::Tensor words = words_of(tensor);
+  return words.numel() > 0 && words.eq(kUnwritten).all().item<bool>();
+}
+
 bool is_mask(const at::Tensor& index) {
   return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
 }
@@ -149,8 +169,9 @@ void OpRecorder::add_host_number(const at::Tensor& tensor) {
   graph_.ops.push_back(std::move(op));
 }
 
-// Something outside of the dispatcher filled a tensor that an aten::empty made: torch::tensor({1,
-// 2}) does. Its contents become a constant, and the op that made it becomes a copy of that.
+// Something outside of the dispatcher may have filled a tensor that an aten::empty made:
+// torch::tensor({1, 2}) does. Its contents become a constant, and the op that made it becomes a
+// copy of that.
 void OpRecorder::initialise_from_host(const at::Tensor& tensor) {
   StorageState& known = state(*table_.storage_of(tensor));
   ir::Op& maker = graph_.ops[*known.uninitialised_since];
@@ -333,7 +354,8 @@ void OpRecorder::keep_host_contents(const OpTraits& traits, const c10::IValue* a
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       const auto storage = table_.storage_of(tensor);
       if (!storage || tensor.numel() == 0) return;
-      if (state(*storage).uninitialised_since) initialise_from_host(tensor);
+      if (state(*storage).uninitialised_since && !is_unwritten(tensor))
+        initialise_from_host(tensor);
     });
   }
 }
@@ -450,6 +472,7 @@ std::optional<ir::ValueId> OpRecorder::tensor_result(const at::Tensor& tensor,
     state(storage).tainted = pending.tainted;
     if (pending.traits->leaves_uninitialised) {
       state(storage).uninitialised_since = graph_.ops.size();
+      leave_unwritten(tensor);
     }
   }
   scopes_.made(storage, pending.op.scope);
