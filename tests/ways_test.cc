@@ -1,5 +1,5 @@
-// Steps whose host reads Booleans of tensors, which go another way at every rank and in every
-// step, against plain libtorch.
+// Steps whose host reads Booleans and integers of tensors, or whose tensors have sizes that follow
+// from data, which go another way at every rank and in every step, against plain libtorch.
 
 #include <gtest/gtest.h>
 
@@ -125,6 +125,40 @@ TEST(Ways, ThreeRanksThatGoDifferentWaysEqualPlainLibtorch) {
         expect_close(buffers_of(ranks[rank]), buffers_of(plain_ranks[rank]),
                      fmt::format("buffers of rank {}", rank));
       }
+    }
+  }
+}
+
+// The rows whose mask is all set count, as far as the shortest mask goes, and a row that is drawn.
+TrainingStep selecting() {
+  torch::manual_seed(7);
+  Wayfarer net;
+  return make_training_step(
+      "selecting", net.ptr(),
+      [](WayfarerImpl& module, const Batch& batch) {
+        const torch::Tensor whole = batch[1].all(1);
+        // torch::rand draws from the one generator of the process, in which three ranks are here.
+        const torch::Tensor drawn = torch::dropout(torch::ones_like(batch[2]), 0.5, true) > 0;
+        const auto shortest = batch[1].sum(1).min().item<std::int64_t>();
+        const torch::Tensor out = module.forward(batch[0], batch[1]) - batch[2];
+        const torch::Tensor seen = module.in(batch[0]).slice(1, 0, shortest);
+        const torch::Tensor kept = out.index({whole.logical_or(drawn)});
+        return (kept.square().sum() + seen.square().sum()) / batch[0].size(0);
+      },
+      rows_of(0, 0));
+}
+
+TEST(Ways, ThreeRanksWithOtherSizesAndNumbersOfDataEqualPlainLibtorch) {
+  const auto ranks = [] {
+    return std::vector<TrainingStep>{selecting(), selecting(), selecting()};
+  };
+  for (const std::uint32_t micro_batches : {1U, 2U}) {
+    const Parameters plain = plain_job(ranks(), micro_batches);
+    for (const char* builder : kBuilders) {
+      if (testing_jobs::is_left_out(builder)) continue;
+      const Parameters ours = testing_jobs::run_job(ranks(), builder, "sgd:lr=0.05,momentum=0.9",
+                                                    kSteps, rows_of, nullptr, micro_batches);
+      expect_close(ours, plain, fmt::format("{}, {} micro-batches", builder, micro_batches));
     }
   }
 }

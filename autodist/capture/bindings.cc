@@ -156,4 +156,11 @@ torch::Device device_of(const ir::Graph& graph, const Bindings& bindings) {
   return device;
 }
 
+std::int64_t samples_of(const ir::Graph& graph, const Batch& batch) {
+  for (std::size_t i = 0; i < graph.inputs.size() && i < batch.size(); ++i) {
+    if (graph.inputs[i].batched && batch[i].dim() > 0) return batch[i].size(0);
+  }
+  return 1;
+}
+
 }  // namespace autodist::capture

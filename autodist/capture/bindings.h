@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct Bindings {
 Bindings bind(const ir::Graph& graph, const TrainingStep& step,
               const torch::Device& device = torch::kCPU,
               const std::vector<torch::Tensor>& unnamed = {});
+
+// Samples of a batch that the graph takes: rows of its first input that has any; else 1.
+std::int64_t samples_of(const ir::Graph& graph, const Batch& batch);
 
 // The device that a step's parameters and buffers are on; a CPU where there are none. Throws
 // Error(kUsage) naming two that are on different ones.

@@ -15,6 +15,7 @@
 #include "autodist/capture/costs.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/flops.h"
+#include "autodist/capture/op_traits.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/self_check.h"
 #include "autodist/capture/subject.h"
@@ -22,6 +23,7 @@
 #include "autodist/capture/tensor_type.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/own_ops.h"
+#include "autodist/ir/text.h"
 
 namespace autodist::capture {
 namespace {
@@ -88,13 +90,13 @@ std::string explain(const Subject& subject, const ir::Graph& graph, const std::s
   return culprit.empty() ? different : culprit;
 }
 
-std::string check_symbolic(const Subject& subject, const Recording& recording,
+std::string check_symbolic(const Subject& subject, const Recording& recording, std::int64_t start,
                            const std::vector<std::int64_t>& sizes, std::uint64_t seed) {
   const Bindings tensors = subject.bindings(recording.graph, recording.constants);
   std::string different;
   for (std::int64_t count : sizes) {
     try {
-      different = self_check(subject, recording.graph, tensors, {1, count, seed});
+      different = self_check(subject, recording.graph, tensors, {start, count, seed});
     } catch (const std::exception& error) {
       if (is_lack_at_any_size(subject, count, error)) throw;
       different = why_not(count, error);
@@ -133,12 +135,17 @@ Draft record_symbolic(Subject& subject, const Options& options) {
   first.recording.graph = std::move(unified.graph);
   first.recording.graph.example_batch = example_rows;
   if (options.self_check) {
-    first.reason = check_symbolic(subject, first.recording, sizes.checks, options.seed + 2);
+    first.reason = check_symbolic(subject, first.recording, 1, sizes.checks, options.seed + 2);
+  }
+  // The example itself is what the first step has.
+  if (first.reason.empty() && ir::has_number_guards(first.recording.graph)) {
+    first.reason = check_symbolic(subject, first.recording, 0, {example_rows}, options.seed);
   }
   return first;
 }
 
-// Two recordings of the example's size, of different data, which must be equal.
+// Two recordings of the example's size, of different data, which must be equal; where sizes follow
+// from data, both of the example.
 Recording record_fixed(Subject& subject, const Options& options, const std::string& reason) {
   const std::int64_t count = std::max<std::int64_t>(subject.example_rows(), 1);
   const auto refuse = [&](const std::string& what) {
@@ -149,8 +156,10 @@ Recording record_fixed(Subject& subject, const Options& options, const std::stri
   };
   Recording first = subject.record(subject.rows(0, count), options.seed, options.self_check);
   subject.answer(ir::booleans_of(first.graph));
+  const int other = ir::has_number_guards(first.graph) ? 0 : 1;  // rows and seed
   {
-    const Recording second = subject.record(subject.rows(1, count), options.seed + 1, false);
+    const Recording second =
+        subject.record(subject.rows(other, count), options.seed + other, false);
     const Unified unified = unify(first.graph, second.graph);
     if (!unified.difference.empty()) refuse(unified.difference);
   }
@@ -158,7 +167,7 @@ Recording record_fixed(Subject& subject, const Options& options, const std::stri
   if (options.self_check) {
     const Bindings tensors = subject.bindings(first.graph, first.constants);
     const std::string different =
-        self_check(subject, first.graph, tensors, {2, count, options.seed + 2});
+        self_check(subject, first.graph, tensors, {2 * other, count, options.seed + 2 * other});
     if (!different.empty()) refuse(different);
   }
   return first;
@@ -227,7 +236,8 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
   captured.tensors = subject.bindings(captured.graph, std::move(recording.constants));
   count_work(captured.graph);
   if (options.cost_repetitions > 0) {
-    measure_costs(captured.graph, subject, captured.tensors, options.cost_repetitions);
+    measure_costs(captured.graph, subject, captured.tensors, options.cost_repetitions,
+                  options.seed);
   }
   ir::verify(captured.graph, step.name);
   return captured;
@@ -239,6 +249,21 @@ CapturedStep capture_as(const TrainingStep& step, const Options& options, bool t
 }
 
 }  // namespace
+
+std::string number_of_data(const ir::Graph& graph, std::size_t index) {
+  std::size_t guards = 0;
+  std::size_t i = 0;
+  while (!ir::is_guard(graph.ops.at(i)) || guards++ != index) ++i;
+  if (!ir::is_number_guard(graph.ops[i])) return "";
+  if (graph.ops[i].name == ir::kIntegerGuardOp) {
+    return fmt::format("The host reads a number that depends on data{}. {}",
+                       ir::in_scope(graph, graph.ops[i]), kWithTheTensor);
+  }
+  while (ir::is_guard(graph.ops[i])) --i;  // an op of several results has as many guards
+  const ir::Op& op = graph.ops[i];
+  return fmt::format("{}{} makes a tensor whose size depends on data. {}", ir::full_name(op),
+                     ir::in_scope(graph, op), with_fixed_sizes(op.name));
+}
 
 CapturedStep capture(const TrainingStep& step, const Options& options) {
   return capture_as(step, options, true);

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "autodist/capture/bindings.h"
@@ -42,6 +43,10 @@ struct CapturedStep {
   Bindings tensors;
 };
 
+// For messages: which number of data guard `index` of the graph is about, and what to write in its
+// place; empty where it is a Boolean.
+std::string number_of_data(const ir::Graph& graph, std::size_t index);
+
 // Captures `step`. Its parameters, their gradients, its buffers and libtorch's default generators
 // are afterwards as they were before. Costs about three runs of the step and no more memory than
 // one. Calls of several threads take turns.
@@ -49,8 +54,12 @@ struct CapturedStep {
 // Where the host reads Booleans of tensors in the forward pass (`if mask.all():`), the graph is
 // that of the way which the example takes, and has guards (ir::kGuardOp).
 //
+// Where it reads an integer there, or sizes of tensors follow from data (`x[mask]`), the graph is
+// that of the example's numbers, and has guards, too. Where they follow from the number of samples
+// as well, it serves other batches.
+//
 // Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: other
-// control flow and shapes that depend on data, numbers or masks that the host makes anew for every
+// control flow that depends on data, numbers or masks that the host makes anew for every
 // batch, writes to parameters, anything in which graph and step differ by a bit; Error(kUsage) for
 // an op that the step's device has no kernel for, and Error(kInfeasible) where it has no memory for
 // one.
@@ -64,7 +73,8 @@ CapturedStep capture_evaluation(const TrainingStep& step, const Options& options
 // Compares `step` once more with the replay of its graph, bit for bit, on `batch`: what was
 // captured may since have gone out of date (a loss weight that the host changes between epochs).
 // Nothing is trained; parameters, buffers and generators are afterwards as they were. REQUIRES: the
-// batch fits the graph. Throws Error(kUsage) naming what differs.
+// batch fits the graph. Throws Error(kUsage) naming what differs, and OtherWay (other_way.h) where
+// a size that follows from data is another one.
 void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindings& tensors,
                    const Batch& batch, std::uint64_t seed);
 

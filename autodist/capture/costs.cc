@@ -10,6 +10,7 @@
 
 #include "autodist/capture/interpreter.h"
 #include "autodist/capture/torch_version.h"
+#include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
 namespace {
@@ -89,7 +90,8 @@ double median(std::vector<double> values) {
 
 // Median seconds of every op.
 std::vector<double> measure(Interpreter& replay, const ir::Graph& graph, const Subject& subject,
-                            std::int64_t batch, int repetitions) {
+                            std::int64_t batch, int repetitions, std::uint64_t seed) {
+  const bool always_alike = ir::has_number_guards(graph);
   OpTimes times(subject.device(), graph.ops.size());
   replay.set_batch(batch);
   replay.before = [&](ir::OpId) {
@@ -99,7 +101,8 @@ std::vector<double> measure(Interpreter& replay, const ir::Graph& graph, const S
   replay.after = [&](ir::OpId id, const std::vector<at::Tensor>&) { times.end_op(id); };
   for (int i = 0; i < repetitions; ++i) {
     subject.restore_buffers();
-    replay.run(subject.rows(i, batch));
+    if (always_alike) subject.seed(seed);
+    replay.run(subject.rows(always_alike ? 0 : i, batch));
     times.end_run();
     replay.clear();
   }
@@ -125,20 +128,21 @@ ir::Cost line_through(std::int64_t small, double at_small, std::int64_t large, d
 }  // namespace
 
 void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& tensors,
-                   int repetitions) {
+                   int repetitions, std::uint64_t seed) {
   ComputePlace place;
   place.device = subject.device();
   const std::int64_t large = graph.example_batch;
   Interpreter replay(graph, tensors, place, large);
   const std::vector<double> at_large =
-      measure(replay, graph, subject, large, std::max(1, repetitions - 1));
-  if (!graph.batch_fixed_reason.empty()) {
+      measure(replay, graph, subject, large, std::max(1, repetitions - 1), seed);
+  // Rows of the example may have other sizes that follow from data.
+  if (!graph.batch_fixed_reason.empty() || ir::has_number_guards(graph)) {
     for (std::size_t i = 0; i < graph.ops.size(); ++i)
       graph.ops[i].cost = {Seconds(at_large[i]), {}};
     return;
   }
   const std::int64_t small = large == 1 ? 2 : (large + 3) / 4;
-  const std::vector<double> at_small = measure(replay, graph, subject, small, repetitions);
+  const std::vector<double> at_small = measure(replay, graph, subject, small, repetitions, seed);
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
     graph.ops[i].cost = line_through(small, at_small[i], large, at_large[i]);
   }

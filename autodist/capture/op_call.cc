@@ -10,6 +10,7 @@
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/text.h"
 
@@ -101,7 +102,16 @@ bool depends_on_batch(const ir::Argument& argument) {
 }
 
 void guard(const at::Tensor& value, bool expected, std::int64_t before) {
-  if (value.item<bool>() != expected) throw OtherBoolean(static_cast<std::size_t>(before));
+  if (value.item<bool>() != expected) throw OtherWay(static_cast<std::size_t>(before), !expected);
+}
+
+void integer_guard(const at::Tensor& value, std::int64_t expected, std::int64_t before) {
+  const auto found = value.item<std::int64_t>();
+  if (found != expected) throw OtherWay(static_cast<std::size_t>(before), found);
+}
+
+void size_guard(const at::Tensor& value, std::int64_t expected, std::int64_t before) {
+  if (value.numel() != expected) throw OtherWay(static_cast<std::size_t>(before), value.numel());
 }
 
 at::Generator generator_of(at::Device device, const c10::optional<at::Generator>& own) {
@@ -128,21 +138,18 @@ at::Tensor set_generator_state(at::Device device, c10::optional<at::Generator> o
 // The ops of a graph that libtorch has not (ir/own_ops.h).
 TORCH_LIBRARY(autodist, library) {
   library.def("guard(Tensor value, bool expected, int before) -> ()");
+  library.def("integer_guard(Tensor value, int expected, int before) -> ()");
+  library.def("size_guard(Tensor value, int expected, int before) -> ()");
   library.def("generator_state(Device device, Generator? generator) -> Tensor");
   library.def("set_generator_state(Device device, Generator? generator, Tensor state) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(autodist, CompositeExplicitAutograd, library) {
   library.impl("guard", &guard);
+  library.impl("integer_guard", &integer_guard);
+  library.impl("size_guard", &size_guard);
   library.impl("generator_state", &generator_state);
   library.impl("set_generator_state", &set_generator_state);
 }
-
-OtherBoolean::OtherBoolean(std::size_t guard)
-    : std::runtime_error(
-          fmt::format("guard {} of the graph: the host reads another Boolean than at "
-                      "the capture",
-                      guard)),
-      guard(guard) {}
 
 c10::OperatorHandle find_operator(const ir::Op& op) {
   const auto found = c10::Dispatcher::singleton().findSchema({op.name, op.overload});

@@ -18,7 +18,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <stdexcept>
 #include <vector>
 
 #include "autodist/base/text.h"
@@ -42,13 +41,6 @@ class BelowAutograd {
  private:
   at::NoGradGuard no_grad_;
   at::AutoDispatchBelowADInplaceOrView below_;
-};
-
-// Thrown by a guard (ir::kGuardOp): the tensor holds another Boolean than the host had read at the
-// capture.
-struct OtherBoolean : std::runtime_error {
-  explicit OtherBoolean(std::size_t guard);
-  std::size_t guard;  // of the graph's, from 0
 };
 
 // Of what a kernel throws; the other lines say where in libtorch.

@@ -326,13 +326,12 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
            "be on their way by then. Read it in the forward pass. {}",
            kWithoutReading);
   }
+  if (pending.reads_integer) return;
   if (tells_contents(handle, arguments)) {
     refuse(op,
            "reads on the host a number that depends on inputs, parameters or random numbers: a "
            "replay would use the old one. {}",
-           in_forward() ? "Compute with the tensor as it is, without item(), or return it from the "
-                          "step."
-                        : kWithoutReading);
+           in_forward() ? kWithTheTensor : kWithoutReading);
   }
   if (takes_read_lengths(op)) {
     refuse(op,
@@ -340,9 +339,11 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
            "old ones. In Python call torch.nn.functional.ctc_loss by this name, which keeps them "
            "tensors.");
   }
-  if (has_data_dependent_shape(handle, arguments)) {
-    refuse(op, "makes a tensor whose size depends on data: a replay would use the old size. {}",
-           in_forward() ? with_fixed_sizes(op.name) : kWithoutReading);
+  if (pending.has_size_of_data && !in_forward()) {
+    refuse(op,
+           "makes, in the backward pass, a tensor whose size depends on data; gradients may be on "
+           "their way by then. {}",
+           kWithoutReading);
   }
 }
 
@@ -406,6 +407,9 @@ OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
                  ? scopes_.forward(pending.read, at::sequence_number::peek())
                  : scopes_.backward(pending.read, node_);
   note_writes(traits, pending);
+  pending.has_size_of_data =
+      pending.tainted && has_data_dependent_shape(handle, arguments) && !is_known_index(op);
+  pending.reads_integer = pending.tainted && in_forward() && reads_integer(handle, arguments);
   check_refusals(handle, pending, arguments);
   if (options_.check_writes) digest_untouched(pending, arguments);
   if (op.random) before_drawing(pending);
@@ -521,15 +525,52 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
   // An op that only yields what is there already (detach, a second t(weight)) is none.
   const bool draws = pending.op.random;
   const ir::ScopeId scope = pending.op.scope;
+  std::vector<ir::Result> results;
+  if (pending.has_size_of_data) {
+    results = pending.op.results;
+    if (pending.op.name == "aten::index") {
+      guarded_indices_.insert(std::get<ir::Values>(pending.op.arguments.at(1)));
+    }
+  }
   if (any_new) graph_.ops.push_back(std::move(pending.op));
   if (draws) after_drawing(pending.drawn_again, scope);
+  guard_sizes(results, scope);
+}
+
+// Whether a forward op with a guard takes rows by the same masks: the gradient of what is put into
+// rows (out[mask] = x[mask]) is as many.
+bool OpRecorder::is_known_index(const ir::Op& op) const {
+  if (in_forward() || op.name != "aten::index") return false;
+  return guarded_indices_.count(std::get<ir::Values>(op.arguments.at(1))) != 0;
+}
+
+// A replay compares them with those of this run.
+void OpRecorder::guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope) {
+  for (const ir::Result& result : results) {
+    const auto* value = std::get_if<ir::ValueId>(&result);
+    if (value == nullptr) continue;
+    ir::Op op;
+    op.phase = phase_;
+    op.scope = scope;
+    const std::int64_t elements = ir::element_count(graph_.value(*value).type, 0);
+    add_guard(std::move(op), ir::kSizeGuardOp, *value, ir::Affine{0, elements});
+  }
 }
 
 void OpRecorder::end_guard(Pending pending, bool read) {
-  ir::Op& op = pending.op;
-  op.name = ir::kGuardOp;
+  ir::Argument of = std::move(pending.op.arguments.at(0));
+  add_guard(std::move(pending.op), ir::kGuardOp, std::move(of), read);
+}
+
+void OpRecorder::end_integer_guard(Pending pending, std::int64_t read) {
+  ir::Argument of = std::move(pending.op.arguments.at(0));
+  add_guard(std::move(pending.op), ir::kIntegerGuardOp, std::move(of), ir::Affine{0, read});
+}
+
+void OpRecorder::add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected) {
+  op.name = name;
   op.overload = "";
-  op.arguments = {std::move(op.arguments.at(0)), read, ir::Affine{0, guards_++}};
+  op.arguments = {std::move(of), std::move(expected), ir::Affine{0, guards_++}};
   graph_.ops.push_back(std::move(op));
 }
 

@@ -6,6 +6,7 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,8 @@ class OpRecorder {
     std::vector<ir::StorageId> read;
     std::vector<ir::StorageId> written;
     bool tainted = false;  // depends on inputs, variables, state or random numbers
+    bool has_size_of_data = false;
+    bool reads_integer = false;                            // of data, in the forward pass
     std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
     // Of an op that draws what an earlier one has drawn: the generator's state, to be put back.
     std::optional<ir::ValueId> drawn_again;
@@ -43,6 +46,8 @@ class OpRecorder {
   // In the place of end(), for an op by which the host reads a Boolean (reads_boolean()) in the
   // forward pass: it becomes a guard.
   void end_guard(Pending pending, bool read);
+  // Likewise for one by which it reads an integer (Pending::reads_integer).
+  void end_integer_guard(Pending pending, std::int64_t read);
 
   // "aten::mm.out in encoder.layer.0", of an op that has begun.
   [[nodiscard]] std::string describe(const ir::Op& op) const;
@@ -90,6 +95,9 @@ class OpRecorder {
   ir::Result result(const c10::IValue& value, const Pending& pending, bool& any_new);
   std::optional<ir::ValueId> tensor_result(const at::Tensor& tensor, const Pending& pending,
                                            bool& any_new);
+  [[nodiscard]] bool is_known_index(const ir::Op& op) const;
+  void guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope);
+  void add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected);
   StorageState& state(ir::StorageId storage);
 
   [[nodiscard]] at::Tensor generator_state() const;
@@ -106,7 +114,8 @@ class OpRecorder {
   std::vector<StorageState> states_;
   std::vector<at::Tensor> constants_;
   ir::Phase phase_ = ir::Phase::kForward;
-  std::int64_t guards_ = 0;  // so far
+  std::int64_t guards_ = 0;  // so far, of both kinds
+  std::set<ir::Values> guarded_indices_;
   // The default generator's states before the ops that draw from it, and after the last of them.
   std::map<std::string, ir::ValueId> drawn_from_;  // by digest
   std::optional<std::string> after_last_draw_;

@@ -78,6 +78,11 @@ bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments) 
          arguments[0].toTensor().scalar_type() == at::kBool;
 }
 
+bool reads_integer(const c10::OperatorHandle& op, const c10::IValue* arguments) {
+  return op.schema().name() == "aten::_local_scalar_dense" &&
+         at::isIntegralType(arguments[0].toTensor().scalar_type(), /*includeBool=*/false);
+}
+
 const char* with_fixed_sizes(const std::string& op_name) {
   static const char* const kMask =
       "For x[mask].mean() write torch.where(mask, x, 0).sum() / mask.sum(); for labels[mask], "

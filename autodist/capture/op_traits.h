@@ -30,10 +30,16 @@ struct OpTraits {
 
 // Whether the host learns what one Boolean of a tensor is: `if mask.all():`.
 bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments);
+// Whether it learns what one integer is: `lengths.max().item()`.
+bool reads_integer(const c10::OperatorHandle& op, const c10::IValue* arguments);
 
 // A sentence: what a user may write in the place of an op ("aten::index") whose results' sizes
 // depend on data.
 const char* with_fixed_sizes(const std::string& op_name);
+
+// A sentence: what to write in the place of a number that the host reads.
+inline constexpr char kWithTheTensor[] =
+    "Compute with the tensor as it is, without item(), or return it from the step.";
 
 // Schemas are asked once per op, not once per call: their types are compared as text.
 class OpTraitsTable {

@@ -132,6 +132,8 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     run_kernel(*recorder, pending, op, below, stack);
     if (reads && ops.in_forward()) {
       ops.end_guard(std::move(pending), recorder->booleans.answer(*stack));
+    } else if (pending.reads_integer) {
+      ops.end_integer_guard(std::move(pending), stack->back().toScalar().toLong());
     } else {
       ops.end(op, std::move(pending), *stack);
     }

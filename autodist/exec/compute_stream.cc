@@ -8,6 +8,7 @@
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/op_call.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/exec/nonfinite.h"
 #include "autodist/exec/outputs.h"
 #include "autodist/program/loads.h"
@@ -59,8 +60,8 @@ struct ComputeStream::Interpreter {
     stream.at_ = {micro->replay, compute.op};
     try {
       stream.compute(*micro->replay, compute.op, micro->samples);
-    } catch (const capture::OtherBoolean&) {
-      if (!stream.options_.passes_guards) throw;
+    } catch (const capture::OtherWay& other) {
+      if (!stream.options_.passes_guards || !std::holds_alternative<bool>(other.found)) throw;
     }
     if (stream.watched_.any()) stream.watched_.keep_values(*micro->replay, compute.op);
     if (compute.op == shape.loss_op_ && stream.device_.is_cpu()) stream.check_loss(shape, *micro);

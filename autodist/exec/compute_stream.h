@@ -24,7 +24,7 @@
 
 namespace autodist::exec {
 
-// One thread at a time calls it; after any exception but capture::OtherBoolean nobody does again.
+// One thread at a time calls it; after any exception but capture::OtherWay nobody does again.
 // begin() for a micro-batch, begin_step() where it is the step's first, then run().
 class ComputeStream {
  public:
@@ -47,11 +47,11 @@ class ComputeStream {
   void begin(const MicroBatch& micro);
   // Executes the stream's instructions for micro-batches that have begun, and ends the step where
   // they are the `last` ones. Returns their losses as one, their samples and outputs, and times
-  // since `start`, when the caller began. Throws as Runner::step(), and capture::OtherBoolean where
+  // since `start`, when the caller began. Throws as Runner::step(), and capture::OtherWay where
   // the step goes another way than its graph, before anything has left the rank.
   StepResult run(ShapedStep& shape, const std::vector<MicroBatch>& micros, bool last,
                  Seconds start);
-  // After OtherBoolean: drops what the micro-batch has computed, as if it had not begun.
+  // After OtherWay: drops what the micro-batch has computed, as if it had not begun.
   void abandon(const MicroBatch& micro);
 
   // Until the device's copy of a variable is there, for what this thread hands to the device from

@@ -136,10 +136,7 @@ void Replay::plan_slots(const ReplayPart& part) {
 }
 
 std::int64_t Replay::samples_of(const Batch& batch) const {
-  for (std::size_t i = 0; i < graph_->inputs.size() && i < batch.size(); ++i) {
-    if (graph_->inputs[i].batched && batch[i].dim() > 0) return batch[i].size(0);
-  }
-  return 1;
+  return capture::samples_of(*graph_, batch);
 }
 
 bool Replay::fits(std::size_t index, const torch::Tensor& tensor, std::int64_t samples) const {

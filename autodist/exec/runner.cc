@@ -10,6 +10,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/op_call.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/exec/compute_stream.h"
 #include "autodist/exec/engine.h"
 #include "autodist/exec/large_tensors.h"
@@ -253,6 +254,7 @@ class Runner::Impl {
 
   Engine& engine() { return engine_; }
   [[nodiscard]] std::uint64_t steps_done() const { return step_; }
+  [[nodiscard]] std::uint64_t next_seed() const { return seed(micro_batch_); }
 
  private:
   // Until the variable is the newest, for what the caller does with it from now on.
@@ -395,9 +397,10 @@ class Runner::Impl {
     StepResult result;
     try {
       result = stream_.run(shape, {micro}, last, start);
-    } catch (const capture::OtherBoolean& other) {
+    } catch (const capture::OtherWay& other) {
       stream_.abandon(micro);
-      return other_way(micro.replay->graph(), other.guard);
+      result.other_way = capture::way_of(micro.replay->graph(), micro.samples, other);
+      return result;
     }
     if (last) {
       under_way_ = false;
@@ -408,14 +411,6 @@ class Runner::Impl {
       ++micro_batch_;
       samples_before_ += result.samples;
     }
-    return result;
-  }
-
-  [[nodiscard]] static StepResult other_way(const ir::Graph& graph, std::size_t guard) {
-    StepResult result;
-    result.other_way = ir::booleans_of(graph);
-    result.other_way.resize(guard + 1);
-    result.other_way.back() = !result.other_way.back();
     return result;
   }
 
@@ -550,6 +545,7 @@ void Runner::serve(const std::function<void()>& meanwhile) { impl_->serve(meanwh
 void Runner::finish() { impl_->finish(); }
 void Runner::leave(const std::string& reason) { impl_->engine().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }
+std::uint64_t Runner::next_seed() const { return impl_->next_seed(); }
 
 bool Runner::has_changes() { return impl_->has_changes(); }
 RankState Runner::hand_over(const program::Transition& transition) {

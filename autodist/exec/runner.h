@@ -25,6 +25,7 @@
 #include "autodist/exec/rank_state.h"
 #include "autodist/exec/runner_options.h"
 #include "autodist/ir/loss_scaling.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/program/program.h"
 #include "autodist/program/trace.h"
 #include "autodist/program/transition.h"
@@ -42,10 +43,9 @@ struct StepResult {
   std::shared_ptr<const StepSums> sums{};
   // What the step returns beside its loss (exec/outputs.h); nothing where it had no samples.
   std::vector<torch::Tensor> outputs = {};
-  // Not empty: the step was not done, because it goes another way than its graph: these Booleans
-  // the host would have read, the last of them another one than the graph's guard. It is to be run
-  // again with a graph that begins with these (ir::booleans_of).
-  std::vector<bool> other_way = {};
+  // The step was not done, because it goes another way than its graph: this one, as far as it is
+  // known. It is to be run again with a graph that begins so (ir::begins_with()).
+  std::optional<ir::Way> other_way = std::nullopt;
   // Not empty: why the ops of this step, and of later ones, are no longer recorded on the device.
   std::string unrecorded = {};
 };
@@ -214,6 +214,8 @@ class Runner {
   void leave(const std::string& reason);
 
   [[nodiscard]] std::uint64_t steps_done() const;
+  // Of the random numbers that the next step, or micro-batch, draws.
+  [[nodiscard]] std::uint64_t next_seed() const;
 
   // Whether somebody has written new values into a variable since the last step, which the next one
   // would take. REQUIRES: settle() came before.

@@ -31,7 +31,7 @@ struct RunnerOptions {
   // computing, the step sleeps for it, which takes no core.
   std::function<Seconds(const ir::Op&, std::int64_t samples)> device_time = {};
   OnNonFinite on_nonfinite = OnNonFinite::kStop;
-  // Steps go the graph's way, whatever the host would read (ir::kGuardOp): for measuring.
+  // Steps go the graph's way, whatever Booleans the host would read (ir::kGuardOp): for measuring.
   bool passes_guards = false;
 };
 

@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "autodist/ir/graph.h"
@@ -12,10 +15,39 @@ namespace autodist::ir {
 // tensor, what the host read at the capture, how many it had read before). It has no results. Where
 // a replay finds another value, the step goes another way, which is another graph.
 inline constexpr char kGuardOp[] = "autodist::guard";
-[[nodiscard]] inline bool is_guard(const Op& op) { return op.name == kGuardOp; }
 
-// What the host read, by the graph's guards, in their order. REQUIRES: verify() holds.
+// The same for an integer (a slice up to the longest length); and, behind an op of the forward pass
+// whose result has a size that follows from data (nonzero), for its number of elements.
+inline constexpr char kIntegerGuardOp[] = "autodist::integer_guard";
+inline constexpr char kSizeGuardOp[] = "autodist::size_guard";
+
+[[nodiscard]] inline bool is_number_guard(const Op& op) {
+  return op.name == kIntegerGuardOp || op.name == kSizeGuardOp;
+}
+[[nodiscard]] inline bool is_guard(const Op& op) {
+  return op.name == kGuardOp || is_number_guard(op);
+}
+
+// What is known of data, by guards in their order: Booleans that the host reads, and numbers, which
+// it reads or which sizes are.
+struct Way {
+  std::vector<bool> booleans;
+  std::vector<std::int64_t> numbers;
+
+  friend bool operator==(const Way& a, const Way& b) {
+    return a.booleans == b.booleans && a.numbers == b.numbers;
+  }
+};
+
+// The way of the graph with so many samples, as far as the first `guards` guards know it. REQUIRES:
+// verify() holds.
+Way way_of(const Graph& graph, std::int64_t batch,
+           std::size_t guards = std::numeric_limits<std::size_t>::max());
 std::vector<bool> booleans_of(const Graph& graph);
+
+[[nodiscard]] bool begins_with(const Way& way, const Way& first);
+
+[[nodiscard]] bool has_number_guards(const Graph& graph);
 
 // Around an op that draws the same random numbers as an earlier one, as a dropout does that the
 // backward pass computes again: (device, generator) to the generator's state, and (device,

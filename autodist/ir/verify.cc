@@ -203,14 +203,16 @@ class Verifier {
     for (std::size_t i = 0; i < graph_.ops.size(); ++i) {
       const Op& op = graph_.ops[i];
       if (!is_guard(op)) continue;
+      const bool of_number = is_number_guard(op);
       const bool fits = op.arguments.size() == 3 && op.results.empty() && op.writes.empty() &&
                         !std::holds_alternative<Values>(op.arguments[0]) &&
-                        std::holds_alternative<bool>(op.arguments[1]) &&
+                        (of_number ? std::holds_alternative<Affine>(op.arguments[1])
+                                   : std::holds_alternative<bool>(op.arguments[1])) &&
                         op.arguments[2] == Argument(Affine{0, before}) &&
                         op.phase == Phase::kForward;
       if (!fits) {
-        refuse("{}: (tensor, Boolean, {}) in the forward pass expected of a guard",
-               describe(OpId(i)), before);
+        refuse("{}: (tensor, {}, {}) in the forward pass expected of a guard", describe(OpId(i)),
+               of_number ? "integer" : "Boolean", before);
       }
       ++before;
     }

@@ -127,10 +127,10 @@ TEST(Verify, RefusesTwoStoragesInOneSlot) {
 }
 
 TEST(Verify, RefusesAGuardThatIsNotTheNext) {
-  const auto with = [](std::int64_t before, Phase phase) {
+  const auto with = [](std::int64_t before, Phase phase, const char* name = kGuardOp) {
     return [=](Graph& g) {
       Op guard;
-      guard.name = kGuardOp;
+      guard.name = name;
       guard.arguments = {ValueId(0), true, Affine{0, before}};
       guard.phase = phase;
       g.ops.push_back(guard);
@@ -144,6 +144,9 @@ TEST(Verify, RefusesAGuardThatIsNotTheNext) {
       "op 4 (autodist::guard): (tensor, Boolean, 0) in the forward pass expected of a guard";
   expect_refusal(with(1, Phase::kForward), kMessage);
   expect_refusal(with(0, Phase::kBackward), kMessage);
+  expect_refusal(
+      with(0, Phase::kForward, kSizeGuardOp),
+      "op 4 (autodist::size_guard): (tensor, integer, 0) in the forward pass expected of a guard");
 }
 
 }  // namespace

@@ -108,6 +108,30 @@ def of_masks_and_lengths():
             for step in range(3)]
     agrees(nn.Linear(4, 3), masked, rows)
 
+    def chosen(model, x, y, mask):
+        error = functional.cross_entropy(model(x)[mask], y[mask])
+        return error + model(x).square().sum() / mask.sum().item()
+
+    agrees(nn.Linear(4, 3), chosen, rows)
+
+    class Experts(nn.Module):
+        """A row goes to the expert that its first numbers choose; not all of them have any."""
+
+        def __init__(self):
+            super().__init__()
+            self.gate = nn.Linear(4, 3)
+            self.experts = nn.Parameter(torch.randn(3, 4, 3))
+
+        def forward(self, x):
+            shares, which = self.gate(x).softmax(1).max(1)
+            out = torch.empty(len(x), 3)
+            for expert in functional.one_hot(which, 3).any(0).nonzero():
+                rows = which == expert[0]
+                out[rows] = x[rows] @ self.experts[expert[0]] * shares[rows].unsqueeze(1)
+            return out
+
+    agrees(Experts(), lambda m, x, y, mask: functional.cross_entropy(m(x), y), rows)
+
     spoken = [(torch.randn(6, 7, 4), torch.randint(1, 5, (6, 3)), torch.randint(5, 8, (6,)),
                torch.randint(1, 4, (6,))) for _ in range(4)]
     spoken[2][2][0], spoken[2][3][0] = 2, 3  # too short for three labels

@@ -11,6 +11,7 @@
 #include "autodist/capture/capture.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/ir/own_ops.h"
+#include "autodist/ir/text.h"
 #include "autodist/job/gpus.h"
 #include "autodist/job/torch/rank_device.h"
 
@@ -115,6 +116,25 @@ std::vector<bool> way_of_job(JoinedJob& job, const Captured& step, const capture
   return way;
 }
 
+// Where numbers follow from data the ranks' graphs are equal if their examples have the same ones.
+void check_numbers(JoinedJob& job, const ir::Graph& graph) {
+  if (job.size() == 1) return;
+  std::string own;
+  for (const ir::Op& op : graph.ops) {
+    if (!ir::is_number_guard(op)) continue;
+    own += own.empty() ? "" : ", ";
+    own += ir::to_string(std::get<ir::Affine>(op.arguments.at(1)));
+  }
+  const std::string chiefs = job.of_chief("numbers of the step", own);
+  if (own == chiefs) return;
+  fail(
+      ErrorCode::kUsage,
+      "step '{}': sizes and numbers that follow from data are [{}] in this rank's example (B: its "
+      "samples) and [{}] in rank 0's. Give all ranks the same example batch, and models that begin "
+      "alike (torch.manual_seed).",
+      graph.name, own, chiefs);
+}
+
 void check_trainable(const ir::Graph& graph) {
   for (const ir::Variable& each : graph.variables) {
     const DType dtype = graph.value(each.value).type.dtype;
@@ -163,6 +183,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   capture::CapturedStep captured = capture_as(result, options);
   options.booleans = way_of_job(job, result, options, captured.graph);
   if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
+  check_numbers(job, captured.graph);
   if (result.trains()) {
     check_trainable(captured.graph);
     ir::declare_updates(captured.graph, *result.named.optimizer);

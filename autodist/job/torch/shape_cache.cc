@@ -6,16 +6,13 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/bindings.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/ir/loss_scaling.h"
 #include "autodist/ir/own_ops.h"
 #include "autodist/passes/pipeline.h"
 
 namespace autodist::job {
 namespace {
-
-bool begins_with(const std::vector<bool>& way, const std::vector<bool>& first) {
-  return way.size() >= first.size() && std::equal(first.begin(), first.end(), way.begin());
-}
 
 // Each keeps a graph and its prepared calls, some megabytes for a large model. Sequences of more
 // lengths than this are captured again and again; padding them to fewer is faster anyway.
@@ -36,24 +33,22 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-                       std::shared_ptr<const program::Program> program, program::Rank rank,
-                       std::uint64_t seed)
-    : step_(step), trains_(trains), program_(std::move(program)), rank_(rank), seed_(seed) {
-  shapes_.push_back(
-      {program_->graph, ir::booleans_of(*program_->graph), std::move(tensors), {}, nullptr});
+                       std::shared_ptr<const program::Program> program, program::Rank rank)
+    : step_(step), trains_(trains), program_(std::move(program)), rank_(rank) {
+  shapes_.push_back({program_->graph, std::move(tensors), {}, nullptr});
 }
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
   if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) {
     return last ? runner.step(rows) : runner.accumulate(rows);
   }
-  std::vector<bool> way;  // as far as it is known: every try finds one more guard that it passes
+  Wanted known;  // every try finds one more guard that it passes
   while (true) {
-    Shape& shape = find_or_capture(runner, rows, way);
+    Shape& shape = find_or_capture(runner, rows, known);
     exec::ShapedStep* const code = shape.code ? &*shape.code : nullptr;
     exec::StepResult result = last ? runner.step(rows, code) : runner.accumulate(rows, code);
-    if (result.other_way.empty()) return result;
-    way = std::move(result.other_way);
+    if (!result.other_way) return result;
+    known = wanted(shape, *result.other_way);
   }
 }
 
@@ -61,21 +56,36 @@ void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
   if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
   if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) return;
   runner.settle();  // the step itself reads the variables, which must stand still
-  const Shape& shape = find_or_capture(runner, rows, {});
-  capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed_);
+  Wanted known;
+  while (true) {
+    const Shape& shape = find_or_capture(runner, rows, known);
+    try {
+      capture::verify_replay(step_, *shape.captured, shape.tensors, rows, runner.next_seed());
+      return;
+    } catch (const capture::OtherWay& other) {
+      const std::int64_t samples = capture::samples_of(*shape.captured, rows);
+      known = wanted(shape, capture::way_of(*shape.captured, samples, other));
+    }
+  }
+}
+
+ShapeCache::Wanted ShapeCache::wanted(const Shape& left, const ir::Way& way) {
+  const std::size_t found = way.booleans.size() + way.numbers.size() - 1;
+  return {way, capture::number_of_data(*left.captured, found)};
 }
 
 ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows,
-                                               const std::vector<bool>& way) {
+                                               const Wanted& wanted) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
     const bool accepts = shape.code ? shape.code->accepts(rows) : runner.accepts(rows);
-    return accepts && begins_with(shape.way, way);
+    const std::int64_t samples = capture::samples_of(*shape.captured, rows);
+    return accepts && ir::begins_with(ir::way_of(*shape.captured, samples), wanted.way);
   });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
     if (found->code && found->made_for != program_) prepare(*found);
   } else {
-    shapes_.push_front(capture_shape(runner, rows, way));
+    shapes_.push_front(capture_shape(runner, rows, wanted));
     if (shapes_.size() > kMaxShapes) drop_oldest();
   }
   return shapes_.front();
@@ -88,20 +98,31 @@ void ShapeCache::drop_oldest() {
 }
 
 ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& rows,
-                                            const std::vector<bool>& way) {
+                                            const Wanted& wanted) {
   runner.settle();  // as in verify()
   TrainingStep step = step_;
   step.example = rows;
   capture::Options options;
-  options.seed = seed_;
+  options.seed = runner.next_seed();  // numbers may follow from what is drawn
   options.cost_repetitions = 0;
   options.scaled_loss = ir::scales_loss(*program_->graph);
-  options.booleans = way;
+  options.booleans = wanted.way.booleans;
   capture::CapturedStep captured =
       trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
   ++captures_;
+  if (!wanted.number_of_data.empty()) {
+    ++captures_for_numbers_;
+    number_of_data_ = wanted.number_of_data;
+  }
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  Shape shape{graph, ir::booleans_of(*graph), std::move(captured.tensors), {}, nullptr};
+  if (!ir::begins_with(ir::way_of(*graph, capture::samples_of(*graph, rows)), wanted.way)) {
+    fail(ErrorCode::kUsage,
+         "step '{}': {} It is another one in the step than right before it, where the step is "
+         "captured with the same batch: what it follows from changes meanwhile (an asynchronous "
+         "variable), or is no tensor.",
+         step_.name, wanted.number_of_data);
+  }
+  Shape shape{graph, std::move(captured.tensors), {}, nullptr};
   prepare(shape);
   return shape;
 }

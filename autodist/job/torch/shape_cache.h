@@ -1,6 +1,6 @@
 // Steps on batches of any shapes, which go any way: what the example had not is captured when it
 // first comes, and kept. A way is what the host reads of Booleans in the forward pass (an `if` on
-// data); a graph goes one (ir::kGuardOp).
+// data), and of integers, and which sizes follow from data there; a graph goes one (ir::Way).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -10,11 +10,13 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "autodist/capture/capture.h"
 #include "autodist/exec/runner.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/program/program.h"
 
 namespace autodist::job {
@@ -25,8 +27,7 @@ class ShapeCache {
   // agreed on that. Where it does not train, its `evaluate` was captured. `step` outlives the
   // cache.
   ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-             std::shared_ptr<const program::Program> program, program::Rank rank,
-             std::uint64_t seed);
+             std::shared_ptr<const program::Program> program, program::Rank rank);
 
   // One step of `runner` on this rank's rows. Where their shapes or their way are new, the step is
   // captured with them first; that costs as much as the capture at the start, and happens at this
@@ -36,7 +37,8 @@ class ShapeCache {
   exec::StepResult step(exec::Runner& runner, const Batch& rows, bool last = true);
 
   // Compares the step with its replay on these rows, without training: Error(kUsage) where they
-  // differ, because something that the host does has changed since the capture.
+  // differ, because something that the host does has changed since the capture. Captures as step()
+  // does.
   void verify(exec::Runner& runner, const Batch& rows);
 
   // The job has agreed on another Program for the first capture; the others follow when they come.
@@ -44,19 +46,28 @@ class ShapeCache {
 
   // Captures so far, besides the first.
   [[nodiscard]] std::int64_t captures() const { return captures_; }
+  // Those of them that numbers of data made necessary, and which the last was; for messages.
+  [[nodiscard]] std::int64_t captures_for_numbers() const { return captures_for_numbers_; }
+  [[nodiscard]] const std::string& number_of_data() const { return number_of_data_; }
 
  private:
   struct Shape {
     std::shared_ptr<const ir::Graph> captured;
-    std::vector<bool> way;  // of `captured`
     capture::Bindings tensors;
     std::optional<exec::ShapedStep> code;  // nothing for the first capture: the runner's own
     std::shared_ptr<const program::Program> made_for = nullptr;  // `code`
   };
 
+  // The way of a step, as far as it is known.
+  struct Wanted {
+    ir::Way way;
+    std::string number_of_data;  // where a number is what was found last: which
+  };
+  static Wanted wanted(const Shape& left, const ir::Way& way);
+
   // What accepts `rows` and begins with this way, as the most recently used one.
-  Shape& find_or_capture(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
-  Shape capture_shape(exec::Runner& runner, const Batch& rows, const std::vector<bool>& way);
+  Shape& find_or_capture(exec::Runner& runner, const Batch& rows, const Wanted& wanted);
+  Shape capture_shape(exec::Runner& runner, const Batch& rows, const Wanted& wanted);
   void prepare(Shape& shape) const;
   void drop_oldest();
 
@@ -64,9 +75,10 @@ class ShapeCache {
   bool trains_;
   std::shared_ptr<const program::Program> program_;
   program::Rank rank_;
-  std::uint64_t seed_;
   std::list<Shape> shapes_;  // most recently used first; the first capture is always among them
   std::int64_t captures_ = 0;
+  std::int64_t captures_for_numbers_ = 0;
+  std::string number_of_data_;
 };
 
 }  // namespace autodist::job

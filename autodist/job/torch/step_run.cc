@@ -48,6 +48,9 @@ constexpr std::size_t kAsynchronousLag = 32;
 // than the others does so from the first step on.
 constexpr std::int64_t kComparedBatches = 2;
 
+// Captures for numbers that follow from data: after so many a line says what they cost.
+constexpr std::int64_t kSaidAtCaptures = 8;
+
 std::uint64_t digest_of_batch(const Batch& batch) {
   std::vector<std::uint64_t> digests;
   for (const torch::Tensor& each : batch) digests.push_back(exec::digest_of_values(each));
@@ -151,7 +154,7 @@ StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan,
       plan_(plan),
       first_step_(start.step),
       shapes_(captured.step, captured.trains(), captured.tensors, plan.program,
-              program::Rank(job.rank()), captured.seed) {
+              program::Rank(job.rank())) {
   begin(std::move(start), connections);
 }
 
@@ -302,6 +305,14 @@ bool StepRun::verifies() const {
   return !program().is_placed() && step() - first_step_ < job_.options().verify_first;
 }
 
+void StepRun::say_captures() {
+  job_.say(fmt::format(
+      "rank {}: {} of {} steps were captured anew, as a number is new: {} Each takes as long as "
+      "some "
+      "steps.",
+      job_.rank(), shapes_.captures_for_numbers(), step() - first_step_, shapes_.number_of_data()));
+}
+
 double StepRun::run_rows(const Batch& rows) {
   job_.check_children();
   const std::int64_t captures = shapes_.captures();
@@ -319,6 +330,7 @@ double StepRun::run_rows(const Batch& rows) {
     compare_losses();
   }
   report_.captured = shapes_.captures() > captures;
+  if (shapes_.captures_for_numbers() == kSaidAtCaptures && report_.captured) say_captures();
   report_.step = step() - 1;
   report_.plan = plan_.name;
   report_.samples = result.samples;

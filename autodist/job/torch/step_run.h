@@ -103,6 +103,7 @@ class StepRun {
   [[nodiscard]] Batch with_scale(Batch batch);
   [[nodiscard]] bool verifies() const;
   double run_rows(const Batch& rows);
+  void say_captures();
   exec::StepResult run_parts(const Batch& rows);
   // The micro-batches that have rows.
   [[nodiscard]] std::vector<Batch> micro_batches(const Batch& rows) const;
