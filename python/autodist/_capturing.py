@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from ._errors import UsageError
 
+# A list of more numbers is no list of lengths; reading one costs an op for each.
+_MANY = 4096
+
 
 @contextlib.contextmanager
 def _replaced(module, name, made_of):
@@ -91,6 +94,17 @@ def _one_hot(own):
     return one_hot
 
 
+def _tolist(own):
+    """libtorch's own reads all numbers on the host, without an op: a replay would go by the old ones."""
+
+    def tolist(tensor):
+        if tensor.numel() > _MANY:
+            return own(tensor)
+        return tensor.item() if tensor.dim() == 0 else [tolist(each) for each in tensor]
+
+    return tolist
+
+
 def _ctc_of_samples(log_probs, targets, input_lengths, target_lengths, blank, zero_infinity):
     """Every sample's loss. The kernel also makes a tensor that is as long as the longest target of
     the batch: with one more sample, whose target fills its row, that has the same size in every step."""
@@ -149,7 +163,8 @@ def capturing():
         for each in (_transformers_trace(), _nothing_is_compiled(),
                      _replaced(functional, "cross_entropy", _cross_entropy),
                      _replaced(functional, "one_hot", _one_hot),
-                     _replaced(functional, "ctc_loss", _ctc_loss)):
+                     _replaced(functional, "ctc_loss", _ctc_loss),
+                     _replaced(torch.Tensor, "tolist", _tolist)):
             stack.enter_context(each)
         yield
 
