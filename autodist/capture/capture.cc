@@ -16,6 +16,7 @@
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/flops.h"
 #include "autodist/capture/op_traits.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/capture/recorder.h"
 #include "autodist/capture/self_check.h"
 #include "autodist/capture/subject.h"
@@ -236,8 +237,12 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
   captured.tensors = subject.bindings(captured.graph, std::move(recording.constants));
   count_work(captured.graph);
   if (options.cost_repetitions > 0) {
-    measure_costs(captured.graph, subject, captured.tensors, options.cost_repetitions,
-                  options.seed);
+    try {
+      measure_costs(captured.graph, subject, captured.tensors, options.cost_repetitions,
+                    options.seed);
+    } catch (const OtherWay& other) {
+      fail(ErrorCode::kUsage, "capture: '{}' on the same rows twice: {}.", step.name, other.what());
+    }
   }
   ir::verify(captured.graph, step.name);
   return captured;
@@ -282,10 +287,13 @@ void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindi
   const std::lock_guard<std::mutex> alone(one_capture_at_a_time);
   TrainingStep on_batch = step;
   on_batch.example = batch;
-  const Subject subject(on_batch, true, ir::scales_loss(graph));
+  const bool trains =
+      std::any_of(graph.variables.begin(), graph.variables.end(),
+                  [](const ir::Variable& each) { return each.gradient.has_value(); });
+  const Subject subject(on_batch, trains, ir::scales_loss(graph));
   const std::int64_t rows = std::max<std::int64_t>(subject.example_rows(), 1);
   const std::string different = with_memory_for(step, [&] {
-    return self_check(subject, graph, tensors, {0, rows, seed});
+    return self_check(subject, graph, tensors, {0, rows, seed, /*throws_other_way=*/true});
   });
   if (different.empty()) return;
   const std::string changes = step.host_changes ? step.host_changes() : "";

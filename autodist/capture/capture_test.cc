@@ -72,7 +72,10 @@ TEST(Capture, AnEmptyTensorThatIsFilledInPartsReplaysToTheBit) {
     const auto [sorted, order] = y.select(1, 0).sort();
     const at::Tensor back = torch::empty_like(order);
     back.index_put_({order}, torch::arange(order.size(0)));
-    return (y.index({order}).cumsum(0).index({back}) * sorted.unsqueeze(1)).pow(2).mean();
+    const at::Tensor positive = torch::empty({order.size(0)}, at::kBool);  // some bytes
+    positive.index_put_({order}, sorted > 0);
+    const at::Tensor chosen = y.index({order}).cumsum(0).index({back}) * positive.unsqueeze(1);
+    return (chosen * sorted.unsqueeze(1)).pow(2).mean();
   };
   expect_replays_at_any_batch(
       make_training_step("sorted", std::make_shared<torch::nn::LinearImpl>(6, 3), loss,

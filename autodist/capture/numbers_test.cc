@@ -45,11 +45,11 @@ TEST(Numbers, ASizeOfDataIsTheExamplesAndHasAGuard) {
   const CapturedStep captured = capture(step);
   EXPECT_NE(captured.graph.batch_fixed_reason, "");
   EXPECT_TRUE(ir::has_number_guards(captured.graph));
-  EXPECT_EQ(ir::way_of(captured.graph, 6).numbers, std::vector<std::int64_t>{12});
+  EXPECT_EQ(ir::way_of(captured.graph, 6).numbers, std::vector<std::int64_t>{4 + 3});
   verify_replay(step, captured.graph, captured.tensors, step.example, 3);
   EXPECT_EQ(other_way(step, captured, 4), ir::Way());
-  EXPECT_EQ(other_way(step, captured, 5), (ir::Way{{}, {15}}));
-  EXPECT_EQ(other_way(step, captured, 0), (ir::Way{{}, {0}}));
+  EXPECT_EQ(other_way(step, captured, 5), (ir::Way{{}, {5 + 3}}));
+  EXPECT_EQ(other_way(step, captured, 0), (ir::Way{{}, {3}}));
 }
 
 TEST(Numbers, AnIntegerThatTheHostReadsIsTheExamplesAndHasAGuard) {
@@ -58,6 +58,19 @@ TEST(Numbers, AnIntegerThatTheHostReadsIsTheExamplesAndHasAGuard) {
   EXPECT_EQ(ir::way_of(captured.graph, 6).numbers, std::vector<std::int64_t>{4});
   verify_replay(step, captured.graph, captured.tensors, step.example, 3);
   EXPECT_EQ(other_way(step, captured, 2), (ir::Way{{}, {2}}));
+}
+
+// nonzero() of a scalar has the sizes [0 or 1, 0].
+TEST(Numbers, ASizeBesideOneThatIsZeroHasAGuard) {
+  const TrainingStep step = linear_step(
+      [](torch::nn::LinearImpl& net, const Batch& batch) {
+        const bool many = (batch[1].sum() > 3).nonzero().size(0) != 0;
+        return net.forward(batch[0]).pow(many ? 2 : 4).mean();
+      },
+      4);
+  const CapturedStep captured = capture(step);
+  EXPECT_EQ(other_way(step, captured, 5), ir::Way());
+  EXPECT_EQ(other_way(step, captured, 2), (ir::Way{{}, {0}}));
 }
 
 TEST(Numbers, ThoseThatFollowFromTheNumberOfSamplesServeAnyBatch) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <numeric>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -111,7 +112,9 @@ void integer_guard(const at::Tensor& value, std::int64_t expected, std::int64_t 
 }
 
 void size_guard(const at::Tensor& value, std::int64_t expected, std::int64_t before) {
-  if (value.numel() != expected) throw OtherWay(static_cast<std::size_t>(before), value.numel());
+  const at::IntArrayRef sizes = value.sizes();
+  const std::int64_t found = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+  if (found != expected) throw OtherWay(static_cast<std::size_t>(before), found);
 }
 
 at::Generator generator_of(at::Device device, const c10::optional<at::Generator>& own) {

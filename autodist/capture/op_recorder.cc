@@ -3,6 +3,7 @@
 #include <ATen/SequenceNumber.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -42,24 +43,42 @@ constexpr const char* kWithoutReading =
     "cumprod().";
 
 // What memory holds that an op has left as it was, so that what the host writes there without an op
-// shows. No usual number of any type, and a finite one of every floating-point type.
+// shows: words, and in less memory than one has, bytes. No Boolean, no usual number of any type but
+// those of one byte, and a finite one of every floating-point type.
 constexpr std::int64_t kUnwritten = 0x4B1D3A2E4C5F2B3D;
+constexpr std::int64_t kUnwrittenByte = 0x4B;
 
-// A tensor's memory by words of that size; none where it has less than one.
-at::Tensor words_of(const at::Tensor& tensor) {
+// A tensor's memory by words, or bytes; none where what is unwritten could not be told.
+at::Tensor units_of(const at::Tensor& tensor) {
   const bool has_memory = tensor.layout() == at::kStrided && !tensor.is_meta();
-  const std::int64_t words =
-      has_memory ? static_cast<std::int64_t>(tensor.storage().nbytes() / sizeof(kUnwritten)) : 0;
-  const at::Tensor none = at::empty({0}, at::TensorOptions(at::kLong).device(tensor.device()));
-  return words == 0 ? none : none.set_(tensor.storage(), 0, {words}, {1});
+  const auto bytes = static_cast<std::int64_t>(has_memory ? tensor.storage().nbytes() : 0);
+  const auto words = bytes / static_cast<std::int64_t>(sizeof(kUnwritten));
+  const bool by_words = words > 0;
+  const bool of_bytes = tensor.scalar_type() == at::kByte || tensor.scalar_type() == at::kChar;
+  const at::ScalarType unit = by_words ? at::kLong : at::kByte;
+  const at::Tensor none = at::empty({0}, at::TensorOptions(unit).device(tensor.device()));
+  if (bytes == 0 || (!by_words && of_bytes)) return none;
+  return none.set_(tensor.storage(), 0, {by_words ? words : bytes}, {1});
 }
 
-void leave_unwritten(const at::Tensor& tensor) { words_of(tensor).fill_(kUnwritten); }
+std::int64_t unwritten(const at::Tensor& units) {
+  return units.scalar_type() == at::kLong ? kUnwritten : kUnwrittenByte;
+}
+
+void leave_unwritten(const at::Tensor& tensor) {
+  const at::Tensor units = units_of(tensor);
+  units.fill_(unwritten(units));
+}
 
 bool is_unwritten(const at::Tensor& tensor) {
-  const at::Tensor words = words_of(tensor);
-  return words.numel() > 0 && words.eq(kUnwritten).all().item<bool>();
+  const at::Tensor units = units_of(tensor);
+  return units.numel() > 0 && units.eq(unwritten(units)).all().item<bool>();
 }
+
+// The same for the gradient of what is put into rows that a mask chooses.
+constexpr const char* kByTheSameMask =
+    "Compute the mask once, and read rows by it, too: out[mask] = f(x[mask]); or choose by "
+    "torch.where(mask, f(x), out).";
 
 bool is_mask(const at::Tensor& index) {
   return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
@@ -333,6 +352,12 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
            "replay would use the old one. {}",
            in_forward() ? kWithTheTensor : kWithoutReading);
   }
+  if (op.name == "aten::_pack_padded_sequence" && depends_on_step(arguments[1].toTensor())) {
+    refuse(op,
+           "reads the lengths of sequences without an op: a replay would use the old ones. Give "
+           "the padded sequences to the module, and take what belongs to each one's last element "
+           "(torch.gather).");
+  }
   if (takes_read_lengths(op)) {
     refuse(op,
            "takes lengths that libtorch's ctc_loss has read on the host: a replay would use the "
@@ -343,7 +368,7 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
     refuse(op,
            "makes, in the backward pass, a tensor whose size depends on data; gradients may be on "
            "their way by then. {}",
-           kWithoutReading);
+           op.name == "aten::index" ? kByTheSameMask : kWithoutReading);
   }
 }
 
@@ -552,8 +577,9 @@ void OpRecorder::guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId
     ir::Op op;
     op.phase = phase_;
     op.scope = scope;
-    const std::int64_t elements = ir::element_count(graph_.value(*value).type, 0);
-    add_guard(std::move(op), ir::kSizeGuardOp, *value, ir::Affine{0, elements});
+    const auto sizes = ir::integers_at(graph_.value(*value).type.sizes, 0);
+    const std::int64_t sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    add_guard(std::move(op), ir::kSizeGuardOp, *value, ir::Affine{0, sum});
   }
 }
 

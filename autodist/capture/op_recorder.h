@@ -114,7 +114,7 @@ class OpRecorder {
   std::vector<StorageState> states_;
   std::vector<at::Tensor> constants_;
   ir::Phase phase_ = ir::Phase::kForward;
-  std::int64_t guards_ = 0;  // so far, of both kinds
+  std::int64_t guards_ = 0;  // so far, of all kinds
   std::set<ir::Values> guarded_indices_;
   // The default generator's states before the ops that draw from it, and after the last of them.
   std::map<std::string, ir::ValueId> drawn_from_;  // by digest

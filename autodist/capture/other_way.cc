@@ -6,7 +6,7 @@ namespace autodist::capture {
 
 OtherWay::OtherWay(std::size_t guard, std::variant<bool, std::int64_t> found)
     : std::runtime_error(fmt::format(
-          "guard {} of the graph: {}, which is not so at the capture", guard,
+          "guard {} of the graph: {}, which was not so at the capture", guard,
           std::holds_alternative<bool>(found)
               ? fmt::format("the host reads {}", std::get<bool>(found))
               : fmt::format("a number of the step's is {}", std::get<std::int64_t>(found)))),

@@ -9,6 +9,7 @@
 #include "autodist/base/error.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/interpreter.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/capture/tensor_type.h"
 #include "autodist/ir/text.h"
 
@@ -132,6 +133,9 @@ Replayed replay_of(const Subject& subject, const ir::Graph& graph, const Binding
   replay.after = [&](ir::OpId id, const std::vector<at::Tensor>& slots) { shapes(id, slots); };
   try {
     replay.run(subject.rows(run.start, run.count));
+  } catch (const OtherWay& other) {
+    if (run.throws_other_way) throw;
+    return {{}, fmt::format("{}: {}", describe(graph, current), other.what())};
   } catch (const c10::OutOfMemoryError& error) {
     throw refusal_of(subject.step(), subject.device(), "at op " + describe(graph, current), error);
   } catch (const c10::Error& error) {

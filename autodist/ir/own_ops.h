@@ -17,7 +17,8 @@ namespace autodist::ir {
 inline constexpr char kGuardOp[] = "autodist::guard";
 
 // The same for an integer (a slice up to the longest length); and, behind an op of the forward pass
-// whose result has a size that follows from data (nonzero), for its number of elements.
+// whose result has one size that follows from data (nonzero), for the sum of the result's sizes,
+// which says what that size is.
 inline constexpr char kIntegerGuardOp[] = "autodist::integer_guard";
 inline constexpr char kSizeGuardOp[] = "autodist::size_guard";
 
@@ -28,8 +29,8 @@ inline constexpr char kSizeGuardOp[] = "autodist::size_guard";
   return op.name == kGuardOp || is_number_guard(op);
 }
 
-// What is known of data, by guards in their order: Booleans that the host reads, and numbers, which
-// it reads or which sizes are.
+// What is known of data, by guards in their order: Booleans that the host reads, and integers:
+// those that it reads, and the sizes that follow from data.
 struct Way {
   std::vector<bool> booleans;
   std::vector<std::int64_t> numbers;

@@ -94,12 +94,18 @@ def _one_hot(own):
     return one_hot
 
 
+def _as_booleans(numbers):
+    return list(map(_as_booleans, numbers)) if isinstance(numbers, list) else bool(numbers)
+
+
 def _tolist(own):
     """libtorch's own reads all numbers on the host, without an op: a replay would go by the old ones."""
 
     def tolist(tensor):
         if tensor.numel() > _MANY:
             return own(tensor)
+        if tensor.dtype == torch.bool:  # as integers, which are a guard's, and not what ways begin with
+            return _as_booleans(tolist(tensor.byte()))
         return tensor.item() if tensor.dim() == 0 else [tolist(each) for each in tensor]
 
     return tolist

@@ -135,9 +135,11 @@ class Step:
         self._many = len(arguments)
         inputs = arguments[0] if self._many == 1 else arguments
         self._batch = Structure(inputs, "example_batch")
-        self.example = tuple(self._batch.leaves(inputs)) if arguments else _NO_INPUTS
+        has_none = isinstance(example_batch, tuple) and not arguments
+        self.example = _NO_INPUTS if has_none else tuple(self._batch.leaves(inputs))
         if not self.example:
-            raise UsageError("example_batch: it holds no tensor. Give what a replica gets in a step.")
+            raise UsageError("example_batch: it holds no tensor. Give what a replica gets in a step; "
+                             "(), if that is nothing.")
         is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
         self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
         self.batched = self._flags(batched)

@@ -18,6 +18,9 @@
 namespace autodist::job {
 namespace {
 
+// Each costs a capture, and as many layers are seldom left out by chance.
+constexpr std::size_t kWaysTried = 64;
+
 // While the step is captured, between ops.
 constexpr Seconds kBetweenOps{0.1};
 
@@ -92,7 +95,7 @@ std::vector<bool> widest_way(const Captured& step, capture::Options options,
                              const ir::Graph& first) {
   std::vector<bool> way = ir::booleans_of(first);
   std::int64_t unused = unused_variables(first);
-  for (std::size_t i = 0; i < way.size() && unused > 0; ++i) {
+  for (std::size_t i = 0; i < std::min(way.size(), kWaysTried) && unused > 0; ++i) {
     options.booleans.assign(way.begin(), way.begin() + static_cast<std::ptrdiff_t>(i) + 1);
     options.booleans.back() = !options.booleans.back();
     const std::optional<ir::Graph> other = try_way(step, options);

@@ -8,6 +8,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/exec/state_bytes.h"
+#include "autodist/ir/own_ops.h"
 #include "autodist/job/torch/measured_library.h"
 #include "autodist/planning/defaults.h"
 #include "autodist/planning/history.h"
@@ -183,7 +184,13 @@ class JobSearch {
 
 strategy::Strategy search_together(JoinedJob& job, const TrialStep& what, bool may_try,
                                    StepPlan& plan) {
-  const auto count = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
+  // A trial runs the example, and cannot go another way: the same seed would find it again.
+  const bool may_be_left = ir::has_number_guards(*what.graph);
+  const auto asked = static_cast<std::size_t>(may_try ? job.options().search.trials : 0);
+  const std::size_t count = may_be_left ? 0 : asked;
+  if (count < asked && job.is_chief()) {
+    job.say("no trials before the training: sizes or integers of the step follow from data");
+  }
   JobSearch search(job, what, plan);
   std::vector<strategy::Strategy> strategies;
   const std::optional<comm::LibraryFigures> library =

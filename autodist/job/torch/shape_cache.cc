@@ -30,12 +30,21 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
   return true;
 }
 
+bool goes(const ir::Graph& graph, const Batch& rows, const ir::Way& way) {
+  return ir::begins_with(ir::way_of(graph, capture::samples_of(graph, rows)), way);
+}
+
+// A graph with numbers of data was recorded on one batch alone (capture.h). What else the host made
+// of that, without an op, shows on the next ones.
+int comparisons(const ir::Graph& graph) { return ir::has_number_guards(graph) ? 2 : 0; }
+
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
                        std::shared_ptr<const program::Program> program, program::Rank rank)
     : step_(step), trains_(trains), program_(std::move(program)), rank_(rank) {
-  shapes_.push_back({program_->graph, std::move(tensors), {}, nullptr});
+  shapes_.push_back(
+      {program_->graph, std::move(tensors), {}, nullptr, comparisons(*program_->graph)});
 }
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
@@ -44,7 +53,10 @@ exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool 
   }
   Wanted known;  // every try finds one more guard that it passes
   while (true) {
+    const std::int64_t captures = captures_;
     Shape& shape = find_or_capture(runner, rows, known);
+    const bool has_seen_rows = captures_ > captures;
+    if (shape.uncompared > 0 && !has_seen_rows && !compare(runner, rows, shape, known)) continue;
     exec::ShapedStep* const code = shape.code ? &*shape.code : nullptr;
     exec::StepResult result = last ? runner.step(rows, code) : runner.accumulate(rows, code);
     if (!result.other_way) return result;
@@ -55,18 +67,22 @@ exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool 
 void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
   if (rows.empty() || (rows.front().dim() > 0 && rows.front().size(0) == 0)) return;
   if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) return;
-  runner.settle();  // the step itself reads the variables, which must stand still
   Wanted known;
-  while (true) {
-    const Shape& shape = find_or_capture(runner, rows, known);
-    try {
-      capture::verify_replay(step_, *shape.captured, shape.tensors, rows, runner.next_seed());
-      return;
-    } catch (const capture::OtherWay& other) {
-      const std::int64_t samples = capture::samples_of(*shape.captured, rows);
-      known = wanted(shape, capture::way_of(*shape.captured, samples, other));
-    }
+  while (!compare(runner, rows, find_or_capture(runner, rows, known), known)) continue;
+}
+
+bool ShapeCache::compare(exec::Runner& runner, const Batch& rows, Shape& shape,
+                         Wanted& known) const {
+  runner.settle();  // the step itself reads the variables, which must stand still
+  try {
+    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, runner.next_seed());
+  } catch (const capture::OtherWay& other) {
+    const std::int64_t samples = capture::samples_of(*shape.captured, rows);
+    known = wanted(shape, capture::way_of(*shape.captured, samples, other));
+    return false;
   }
+  shape.uncompared = std::max(shape.uncompared - 1, 0);
+  return true;
 }
 
 ShapeCache::Wanted ShapeCache::wanted(const Shape& left, const ir::Way& way) {
@@ -78,8 +94,7 @@ ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch
                                                const Wanted& wanted) {
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
     const bool accepts = shape.code ? shape.code->accepts(rows) : runner.accepts(rows);
-    const std::int64_t samples = capture::samples_of(*shape.captured, rows);
-    return accepts && ir::begins_with(ir::way_of(*shape.captured, samples), wanted.way);
+    return accepts && (wanted.way == ir::Way() || goes(*shape.captured, rows, wanted.way));
   });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
@@ -115,14 +130,14 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
     number_of_data_ = wanted.number_of_data;
   }
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  if (!ir::begins_with(ir::way_of(*graph, capture::samples_of(*graph, rows)), wanted.way)) {
+  if (!goes(*graph, rows, wanted.way)) {
     fail(ErrorCode::kUsage,
          "step '{}': {} It is another one in the step than right before it, where the step is "
          "captured with the same batch: what it follows from changes meanwhile (an asynchronous "
          "variable), or is no tensor.",
          step_.name, wanted.number_of_data);
   }
-  Shape shape{graph, std::move(captured.tensors), {}, nullptr};
+  Shape shape{graph, std::move(captured.tensors), {}, nullptr, comparisons(*graph)};
   prepare(shape);
   return shape;
 }

@@ -56,6 +56,7 @@ class ShapeCache {
     capture::Bindings tensors;
     std::optional<exec::ShapedStep> code;  // nothing for the first capture: the runner's own
     std::shared_ptr<const program::Program> made_for = nullptr;  // `code`
+    int uncompared = 0;  // next steps that are compared with the step itself
   };
 
   // The way of a step, as far as it is known.
@@ -64,6 +65,9 @@ class ShapeCache {
     std::string number_of_data;  // where a number is what was found last: which
   };
   static Wanted wanted(const Shape& left, const ir::Way& way);
+  // Compares a replay with the step itself, as verify(). False where the rows go another way than
+  // the shape, then `known`.
+  bool compare(exec::Runner& runner, const Batch& rows, Shape& shape, Wanted& known) const;
 
   // What accepts `rows` and begins with this way, as the most recently used one.
   Shape& find_or_capture(exec::Runner& runner, const Batch& rows, const Wanted& wanted);

@@ -307,9 +307,7 @@ bool StepRun::verifies() const {
 
 void StepRun::say_captures() {
   job_.say(fmt::format(
-      "rank {}: {} of {} steps were captured anew, as a number is new: {} Each takes as long as "
-      "some "
-      "steps.",
+      "rank {}: {} captures in {} steps, as a number was new: {} Each takes as long as some steps.",
       job_.rank(), shapes_.captures_for_numbers(), step() - first_step_, shapes_.number_of_data()));
 }
 
@@ -330,7 +328,9 @@ double StepRun::run_rows(const Batch& rows) {
     compare_losses();
   }
   report_.captured = shapes_.captures() > captures;
-  if (shapes_.captures_for_numbers() == kSaidAtCaptures && report_.captured) say_captures();
+  if (shapes_.captures_for_numbers() >= kSaidAtCaptures && !std::exchange(said_captures_, true)) {
+    say_captures();
+  }
   report_.step = step() - 1;
   report_.plan = plan_.name;
   report_.samples = result.samples;

@@ -134,6 +134,7 @@ class StepRun {
   bool said_other_loss_ = false;
   std::deque<std::shared_ptr<const exec::StepSums>> told_batches_;  // not compared yet
   bool said_other_batch_ = false;
+  bool said_captures_ = false;
   std::vector<torch::Tensor> outputs_;  // of the last step
   std::deque<StepSummary> before_;      // of earlier plans' steps, which nobody has been told of
   std::deque<std::int64_t> untold_;     // steps whose notes were not read yet
