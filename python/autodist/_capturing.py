@@ -94,6 +94,17 @@ def _one_hot(own):
     return one_hot
 
 
+def _equal(own):
+    """libtorch's own tells the host whether two tensors are equal, by no Boolean of a tensor."""
+
+    def equal(input, other):
+        if input is other:
+            return own(input, other)
+        return input.shape == other.shape and bool(input.eq(other).all())
+
+    return equal
+
+
 def _as_booleans(numbers):
     return list(map(_as_booleans, numbers)) if isinstance(numbers, list) else bool(numbers)
 
@@ -170,6 +181,8 @@ def capturing():
                      _replaced(functional, "cross_entropy", _cross_entropy),
                      _replaced(functional, "one_hot", _one_hot),
                      _replaced(functional, "ctc_loss", _ctc_loss),
+                     _replaced(torch, "equal", _equal),
+                     _replaced(torch.Tensor, "equal", _equal),
                      _replaced(torch.Tensor, "tolist", _tolist)):
             stack.enter_context(each)
         yield

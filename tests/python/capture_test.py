@@ -112,6 +112,8 @@ def of_masks_and_lengths():
         error = functional.cross_entropy(model(x)[mask], y[mask])
         first, rest = model(x).split([mask.sum().item(), (~mask).sum().tolist()])
         assert sum(mask.tolist()) == len(first)
+        if torch.equal(mask[:1], mask[3:4]) or y.equal(y + mask):
+            error = error * 2
         return error + first.square().mean() + rest.square().sum()
 
     agrees(nn.Linear(4, 3), chosen, rows)
