@@ -163,6 +163,16 @@ TEST(Ways, ThreeRanksWithOtherSizesAndNumbersOfDataEqualPlainLibtorch) {
   }
 }
 
+// A graph that is left holds no variable: a newer version may be waiting to go in.
+TEST(Ways, StaleRanksThatGoDifferentWaysEnd) {
+  for (const auto make : {wayfarer, selecting}) {
+    const std::vector<TrainingStep> ranks{make(), make(), make()};
+    const Parameters ours = testing_jobs::run_job(ranks, "PS:staleness=2", "sgd:lr=0.01",
+                                                  3 * kSteps, rows_of, nullptr, 2);
+    for (const torch::Tensor& each : ours) EXPECT_TRUE(each.isfinite().all().item<bool>());
+  }
+}
+
 // A step that writes its input before the host reads of it.
 TrainingStep scales_its_input() {
   torch::manual_seed(7);

@@ -74,7 +74,7 @@ CapturedStep capture_evaluation(const TrainingStep& step, const Options& options
 // captured may since have gone out of date (a loss weight that the host changes between epochs).
 // Nothing is trained; parameters, buffers and generators are afterwards as they were. REQUIRES: the
 // batch fits the graph. Throws Error(kUsage) naming what differs, and OtherWay (other_way.h) where
-// a size that follows from data is another one.
+// a Boolean, an integer or a size that follows from data is another one.
 void verify_replay(const TrainingStep& step, const ir::Graph& graph, const Bindings& tensors,
                    const Batch& batch, std::uint64_t seed);
 

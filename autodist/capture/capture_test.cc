@@ -7,6 +7,7 @@
 
 #include "autodist/base/error.h"
 #include "autodist/capture/module_scope.h"
+#include "autodist/capture/other_way.h"
 #include "autodist/capture/testing/models.h"
 #include "autodist/ir/own_ops.h"
 
@@ -157,8 +158,11 @@ TEST(Capture, GoesTheWayThatItIsTold) {
   const CapturedStep captured = capture(step, options);
   EXPECT_EQ(ir::booleans_of(captured.graph), std::vector<bool>{false});
   EXPECT_NO_THROW(op_named(captured.graph, "aten::abs"));
-  // What the host does is compared on the graph's own way.
-  verify_replay(step, captured.graph, captured.tensors, step.example, 3);
+  EXPECT_THROW(verify_replay(step, captured.graph, captured.tensors, step.example, 3), OtherWay);
+  Batch goes_so = step.example;
+  goes_so[1] = goes_so[1].clone();
+  goes_so[1][5][0] = false;
+  verify_replay(step, captured.graph, captured.tensors, goes_so, 3);
 }
 
 TEST(Capture, AWayThatIsChosenAtRandom) {

@@ -36,8 +36,8 @@ void Interpreter::run(const Batch& inputs) {
   const BelowAutograd guard;
   for (std::size_t i = 0; i < calls_.size(); ++i) {
     if (before) before(ir::OpId(i));
-    const bool reads_on_host = graph_.ops[i].name == ir::kGuardOp;  // the step is told what
-    if (!reads_on_host) calls_[i].run(slots_, stack_);
+    const bool reads = graph_.ops[i].name == ir::kGuardOp;
+    if (!reads || reads_booleans) calls_[i].run(slots_, stack_);
     if (after) after(ir::OpId(i), slots_);
     for (std::uint32_t slot : freed_after_[i]) slots_[slot] = at::Tensor();
   }

@@ -22,6 +22,9 @@ class Interpreter {
   void set_batch(std::int64_t batch);
 
   // Called around each op; may be empty.
+  // Whether guards of Booleans are run, which throw OtherWay as those of numbers do. Else they
+  // hold.
+  bool reads_booleans = false;
   std::function<void(ir::OpId)> before;
   std::function<void(ir::OpId, const std::vector<at::Tensor>& slots)> after;
 

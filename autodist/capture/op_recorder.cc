@@ -75,7 +75,7 @@ bool is_unwritten(const at::Tensor& tensor) {
   return units.numel() > 0 && units.eq(unwritten(units)).all().item<bool>();
 }
 
-// The same for the gradient of what is put into rows that a mask chooses.
+// What to write where the gradient of what is put into rows that a mask chooses is refused.
 constexpr const char* kByTheSameMask =
     "Compute the mask once, and read rows by it, too: out[mask] = f(x[mask]); or choose by "
     "torch.where(mask, f(x), out).";

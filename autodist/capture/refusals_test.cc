@@ -100,6 +100,15 @@ TEST(Refusals, ASizeOfDataInTheBackwardPass) {
 
 TEST(Refusals, LengthsThatAreReadWithoutAnOp) {
   expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
+                   const at::Tensor y = net.forward(batch[0]);
+                   const at::Tensor lengths = (batch[1] > 0).sum(1).clamp(1, 3);
+                   const auto longest_first = std::get<0>(lengths.sort(0, true));
+                   const at::Tensor packed =
+                       std::get<0>(at::_pack_padded_sequence(y.unsqueeze(2), longest_first, true));
+                   return packed.pow(2).mean();
+                 }),
+                 "reads the lengths of sequences without an op");
+  expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
                    const at::Tensor y = net.forward(batch[0]).log_softmax(1);
                    const at::Tensor lengths = (batch[1] > 0).sum(1).clamp(1, 3);
                    const at::Tensor labels = at::ones({y.size(0), 1}, at::kLong);

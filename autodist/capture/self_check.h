@@ -15,7 +15,9 @@ struct CheckRun {
   std::int64_t start = 0;  // rows of the example
   std::int64_t count = 1;
   std::uint64_t seed = 0;
-  bool throws_other_way = false;  // else a number of data that is another one is a difference
+  // For another Boolean or number than the graph's. Else the step is told its Booleans, and another
+  // number is a difference.
+  bool throws_other_way = false;
 };
 
 // Runs the step plainly and then the graph, on the same rows, from the same buffers and seed, and

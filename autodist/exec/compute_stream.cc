@@ -117,9 +117,7 @@ struct ComputeStream::Interpreter {
   }
   void operator()(const program::Release& release) {
     if (!last) return;
-    stream.engine_.slices().variables.read_until(release.variable,
-                                                 Queue::current(stream.device_).record());
-    stream.engine_.driver().release(release.variable);
+    stream.release(release.variable);
   }
   void operator()(const program::AllReduce& reduce) {
     if (last) stream.engine_.whole().all_reduce(reduce.collective, stream.step_);
@@ -172,6 +170,7 @@ ComputeStream::ComputeStream(Engine& engine, const Clock& clock)
       trace_(engine.rank().trace),
       device_(engine.slices().staging.device()),
       offers_core_(device_.is_cpu() && program_.ranks.size() > 1),
+      holds_(program_.graph->variables.size()),
       hand_over_(engine) {}
 
 void ComputeStream::begin_step(std::uint64_t step, std::set<ir::VariableId> changed) {
@@ -195,6 +194,16 @@ void ComputeStream::abandon(const MicroBatch& micro) {
   at_ = {};
   micro.replay->abandon();
   watched_.abandon();
+  // What is newer may go in meanwhile (with staleness): whoever settles variables waits for it.
+  for (std::size_t i = 0; i < holds_.size(); ++i) {
+    if (holds_[i]) release(ir::VariableId(i));
+  }
+}
+
+void ComputeStream::release(ir::VariableId variable) {
+  engine_.slices().variables.read_until(variable, Queue::current(device_).record());
+  engine_.driver().release(variable);
+  holds_[variable.value] = false;
 }
 
 void ComputeStream::await_copy(ir::VariableId variable, WaitSite site) {
@@ -277,6 +286,7 @@ Seconds ComputeStream::pass(ir::VariableId variable) {
     return engine_.calls().whom_a_step_awaits(step_, /*says=*/!gives_up);
   };
   const bool was_open = engine_.driver().hold(variable, step_, late);
+  holds_[variable.value] = true;
   await_copy(variable, WaitSite::kGate);
   const bool fetched = !keeps_whole_copies(program_.exchange(variable));
   if (fetched) engine_.slices().variables.watch().accept(variable);

@@ -51,7 +51,8 @@ class ComputeStream {
   // the step goes another way than its graph, before anything has left the rank.
   StepResult run(ShapedStep& shape, const std::vector<MicroBatch>& micros, bool last,
                  Seconds start);
-  // After OtherWay: drops what the micro-batch has computed, as if it had not begun.
+  // After OtherWay: drops what the micro-batch has computed, as if it had not begun. Variables may
+  // be of a newer version afterwards, where that is allowed.
   void abandon(const MicroBatch& micro);
 
   // Until the device's copy of a variable is there, for what this thread hands to the device from
@@ -70,6 +71,7 @@ class ComputeStream {
   };
 
   Seconds pass(ir::VariableId variable);
+  void release(ir::VariableId variable);
   void compute(Replay& replay, ir::OpId op, std::int64_t samples);
   [[nodiscard]] bool op_by_op() const;
   void let_device_finish();
@@ -90,6 +92,8 @@ class ComputeStream {
   // Of the step that is under way.
   std::uint64_t step_ = 0;
   std::set<ir::VariableId> changed_;
+  std::vector<bool>
+      holds_;  // by variable: whether it has passed the gate, and is read from then on
   std::shared_ptr<const StepSums> open_sums_;
   bool added_sums_ = false;
   LastOp at_;

@@ -115,7 +115,7 @@ def _tolist(own):
     def tolist(tensor):
         if tensor.numel() > _MANY:
             return own(tensor)
-        if tensor.dtype == torch.bool:  # as integers, which are a guard's, and not what ways begin with
+        if tensor.dtype == torch.bool:  # as integers: a capture reads what is there, and is told nothing
             return _as_booleans(tolist(tensor.byte()))
         return tensor.item() if tensor.dim() == 0 else [tolist(each) for each in tensor]
 

@@ -111,7 +111,7 @@ def of_masks_and_lengths():
     def chosen(model, x, y, mask):
         error = functional.cross_entropy(model(x)[mask], y[mask])
         first, rest = model(x).split([mask.sum().item(), (~mask).sum().tolist()])
-        assert sum(mask.tolist()) == len(first)
+        assert sum(each is True for each in mask.tolist()) == len(first)
         if torch.equal(mask[:1], mask[3:4]) or y.equal(y + mask):
             error = error * 2
         return error + first.square().mean() + rest.square().sum()
@@ -122,10 +122,16 @@ def of_masks_and_lengths():
     def hidden(model, x, y, mask):
         return functional.cross_entropy(model(x)[mask], y[mask]) * float(x.numpy()[0, 0])
 
-    for verified in ({}, {"verify_every": 0}):
+    for verified in ({}, {"verify_every": 0}):  # the job's own comparisons, and that of such graphs
         with autodist.AutoDist(**verified).distribute(nn.Linear(4, 3), hidden, "sgd", rows[2]) as step:
             step(*rows[2])
             comparing.refused("no longer does what was captured", step, torch.randn(6, 4), *rows[2][1:])
+
+    # Trials before the training run the example alone, and are left out.
+    with autodist.AutoDist(trials=2, budget="8", history=False).distribute(
+            nn.Linear(4, 3), chosen, "sgd", rows[0]) as step:
+        for each in rows:
+            step(*each)
 
     class Experts(nn.Module):
         """A row goes to the expert that its first numbers choose; not all of them have any."""

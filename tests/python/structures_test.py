@@ -172,6 +172,7 @@ def expect_refusals():
     refused(["example_batch['mask'] is of type int, a tensor expected"], autodist.capture, make(),
             of_dictionary, {**batch, "mask": 3})
     refused(["holds no tensor"], autodist.capture, make(), of_dictionary, {})
+    refused(["holds no tensor"], autodist.capture, make(), lambda m: m(batch["ids"]).loss, [])
     refused(["what loss_fn returns['n'] is of type int"], autodist.capture, make(),
             lambda m, b: {"loss": m(**b).loss, "n": 3}, batch)
     refused(["a tensor with the loss expected, got dict"], autodist.capture, make(),

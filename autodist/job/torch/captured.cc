@@ -132,9 +132,9 @@ void check_numbers(JoinedJob& job, const ir::Graph& graph) {
   if (own == chiefs) return;
   fail(
       ErrorCode::kUsage,
-      "step '{}': sizes and numbers that follow from data are [{}] in this rank's example (B: its "
-      "samples) and [{}] in rank 0's. Give all ranks the same example batch, and models that begin "
-      "alike (torch.manual_seed).",
+      "step '{}': what follows from data (sums of sizes, and integers; B: samples) is [{}] in this "
+      "rank's example and [{}] in rank 0's. Give all ranks the same example batch, and models that "
+      "begin alike (torch.manual_seed).",
       graph.name, own, chiefs);
 }
 

@@ -35,32 +35,38 @@ bool goes(const ir::Graph& graph, const Batch& rows, const ir::Way& way) {
 }
 
 // A graph with numbers of data was recorded on one batch alone (capture.h). What else the host made
-// of that, without an op, shows on the next ones.
-int comparisons(const ir::Graph& graph) { return ir::has_number_guards(graph) ? 2 : 0; }
+// of that, without an op, shows on the next ones; the first of a job is often the example.
+int comparisons(const ir::Graph& graph, bool of_example) {
+  if (!ir::has_number_guards(graph)) return 0;
+  return of_example ? 3 : 2;
+}
 
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
                        std::shared_ptr<const program::Program> program, program::Rank rank)
     : step_(step), trains_(trains), program_(std::move(program)), rank_(rank) {
-  shapes_.push_back(
-      {program_->graph, std::move(tensors), {}, nullptr, comparisons(*program_->graph)});
+  shapes_.push_back({program_->graph,
+                     std::move(tensors),
+                     {},
+                     nullptr,
+                     comparisons(*program_->graph, /*of_example=*/true)});
 }
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
   if (!runner.accepts(rows) && !is_another_shape(rows, step_.example)) {
     return last ? runner.step(rows) : runner.accumulate(rows);
   }
+  const bool has_rows = !rows.empty() && capture::samples_of(*program_->graph, rows) > 0;
   Wanted known;  // every try finds one more guard that it passes
   while (true) {
-    const std::int64_t captures = captures_;
     Shape& shape = find_or_capture(runner, rows, known);
-    const bool has_seen_rows = captures_ > captures;
-    if (shape.uncompared > 0 && !has_seen_rows && !compare(runner, rows, shape, known)) continue;
+    const bool compares = has_rows && shape.uncompared > 0 && shape.seen != runner.next_seed();
+    if (compares && !compare(runner, rows, shape, known)) continue;
     exec::ShapedStep* const code = shape.code ? &*shape.code : nullptr;
     exec::StepResult result = last ? runner.step(rows, code) : runner.accumulate(rows, code);
     if (!result.other_way) return result;
-    known = wanted(shape, *result.other_way);
+    extend(known, shape, *result.other_way);
   }
 }
 
@@ -74,20 +80,30 @@ void ShapeCache::verify(exec::Runner& runner, const Batch& rows) {
 bool ShapeCache::compare(exec::Runner& runner, const Batch& rows, Shape& shape,
                          Wanted& known) const {
   runner.settle();  // the step itself reads the variables, which must stand still
+  const std::uint64_t seed = runner.next_seed();
   try {
-    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, runner.next_seed());
+    capture::verify_replay(step_, *shape.captured, shape.tensors, rows, seed);
   } catch (const capture::OtherWay& other) {
     const std::int64_t samples = capture::samples_of(*shape.captured, rows);
-    known = wanted(shape, capture::way_of(*shape.captured, samples, other));
+    extend(known, shape, capture::way_of(*shape.captured, samples, other));
     return false;
   }
-  shape.uncompared = std::max(shape.uncompared - 1, 0);
+  if (shape.seen != seed) shape.uncompared = std::max(shape.uncompared - 1, 0);
+  shape.seen = seed;
   return true;
 }
 
-ShapeCache::Wanted ShapeCache::wanted(const Shape& left, const ir::Way& way) {
+void ShapeCache::extend(Wanted& known, const Shape& left, const ir::Way& way) const {
   const std::size_t found = way.booleans.size() + way.numbers.size() - 1;
-  return {way, capture::number_of_data(*left.captured, found)};
+  const bool is_more = ir::begins_with(way, known.way) && !(way == known.way);
+  known = {way, capture::number_of_data(*left.captured, found)};
+  if (is_more) return;
+  fail(
+      ErrorCode::kUsage,
+      "step '{}': {} Two graphs of the step find other ones of the same rows: what it follows from "
+      "has something in it that the host makes of the rows without an op. Make that an input of "
+      "the step, or compute it with tensors.",
+      step_.name, known.number_of_data);
 }
 
 ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows,
@@ -137,7 +153,12 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
          "variable), or is no tensor.",
          step_.name, wanted.number_of_data);
   }
-  Shape shape{graph, std::move(captured.tensors), {}, nullptr, comparisons(*graph)};
+  Shape shape{graph,
+              std::move(captured.tensors),
+              {},
+              nullptr,
+              comparisons(*graph, /*of_example=*/false),
+              options.seed};
   prepare(shape);
   return shape;
 }

@@ -56,7 +56,8 @@ class ShapeCache {
     capture::Bindings tensors;
     std::optional<exec::ShapedStep> code;  // nothing for the first capture: the runner's own
     std::shared_ptr<const program::Program> made_for = nullptr;  // `code`
-    int uncompared = 0;  // next steps that are compared with the step itself
+    int uncompared = 0;      // further steps that are compared with the step itself
+    std::uint64_t seen = 0;  // Runner::next_seed() of the rows that it was captured or compared on
   };
 
   // The way of a step, as far as it is known.
@@ -64,7 +65,9 @@ class ShapeCache {
     ir::Way way;
     std::string number_of_data;  // where a number is what was found last: which
   };
-  static Wanted wanted(const Shape& left, const ir::Way& way);
+  // The rows were found to go another `way` than the shape that was tried. Throws Error(kUsage)
+  // where that is not what was known before and more.
+  void extend(Wanted& known, const Shape& left, const ir::Way& way) const;
   // Compares a replay with the step itself, as verify(). False where the rows go another way than
   // the shape, then `known`.
   bool compare(exec::Runner& runner, const Batch& rows, Shape& shape, Wanted& known) const;

@@ -314,7 +314,10 @@ void StepRun::say_captures() {
 double StepRun::run_rows(const Batch& rows) {
   job_.check_children();
   const std::int64_t captures = shapes_.captures();
-  if (verifies()) shapes_.verify(runner(), rows);
+  if (verifies()) {
+    const std::vector<Batch> parts = micro_batches(rows);
+    if (!parts.empty()) shapes_.verify(runner(), parts.front());
+  }
   verifies_next_ = false;
   const exec::StepResult result = run_parts(rows);
   if (!result.unrecorded.empty()) {
