@@ -142,7 +142,8 @@ TrainingStep selecting() {
         const auto shortest = batch[1].sum(1).min().item<std::int64_t>();
         const torch::Tensor out = module.forward(batch[0], batch[1]) - batch[2];
         const torch::Tensor seen = module.in(batch[0]).slice(1, 0, shortest);
-        const torch::Tensor kept = out.index({whole.logical_or(drawn)});
+        const torch::Tensor low = out.detach() < 0;  // follows from variables
+        const torch::Tensor kept = out.index({whole.logical_or(drawn).logical_or(low)});
         return (kept.square().sum() + seen.square().sum()) / batch[0].size(0);
       },
       rows_of(0, 0));

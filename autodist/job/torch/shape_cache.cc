@@ -18,6 +18,10 @@ namespace {
 // lengths than this are captured again and again; padding them to fewer is faster anyway.
 constexpr std::size_t kMaxShapes = 64;
 
+// How often what is found on some rows may contradict what was found before, as where it follows
+// from variables, which may be newer then (staleness).
+constexpr int kMaxTurns = 16;
+
 // Another size in some dimension is another shape; another number of tensors, of dimensions or
 // another element type is a mistake, for which the runner has the words.
 bool is_another_shape(const Batch& rows, const Batch& example) {
@@ -28,10 +32,6 @@ bool is_another_shape(const Batch& rows, const Batch& example) {
     }
   }
   return true;
-}
-
-bool goes(const ir::Graph& graph, const Batch& rows, const ir::Way& way) {
-  return ir::begins_with(ir::way_of(graph, capture::samples_of(graph, rows)), way);
 }
 
 // A graph with numbers of data was recorded on one batch alone (capture.h). What else the host made
@@ -58,7 +58,7 @@ exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool 
     return last ? runner.step(rows) : runner.accumulate(rows);
   }
   const bool has_rows = !rows.empty() && capture::samples_of(*program_->graph, rows) > 0;
-  Wanted known;  // every try finds one more guard that it passes
+  Wanted known;  // a try finds one more guard that it passes
   while (true) {
     Shape& shape = find_or_capture(runner, rows, known);
     const bool compares = has_rows && shape.uncompared > 0 && shape.seen != runner.next_seed();
@@ -96,21 +96,25 @@ bool ShapeCache::compare(exec::Runner& runner, const Batch& rows, Shape& shape,
 void ShapeCache::extend(Wanted& known, const Shape& left, const ir::Way& way) const {
   const std::size_t found = way.booleans.size() + way.numbers.size() - 1;
   const bool is_more = ir::begins_with(way, known.way) && !(way == known.way);
-  known = {way, capture::number_of_data(*left.captured, found)};
-  if (is_more) return;
-  fail(
-      ErrorCode::kUsage,
-      "step '{}': {} Two graphs of the step find other ones of the same rows: what it follows from "
-      "has something in it that the host makes of the rows without an op. Make that an input of "
-      "the step, or compute it with tensors.",
-      step_.name, known.number_of_data);
+  const int turns = known.turns + (is_more ? 0 : 1);
+  known = {way, capture::number_of_data(*left.captured, found), turns};
+  if (turns <= kMaxTurns) return;
+  fail(ErrorCode::kUsage,
+       "step '{}': {}Graphs of the step go different ways on the same rows: something that they go "
+       "by is made by the host, of the rows and without an op. Make that an input of the step, or "
+       "compute it with tensors.",
+       step_.name, known.number_of_data.empty() ? "" : known.number_of_data + " ");
 }
 
 ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch& rows,
                                                const Wanted& wanted) {
+  const auto goes = [&](const Shape& shape) {
+    const std::int64_t samples = capture::samples_of(*shape.captured, rows);
+    return ir::begins_with(ir::way_of(*shape.captured, samples), wanted.way);
+  };
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
     const bool accepts = shape.code ? shape.code->accepts(rows) : runner.accepts(rows);
-    return accepts && (wanted.way == ir::Way() || goes(*shape.captured, rows, wanted.way));
+    return accepts && (wanted.way == ir::Way() || goes(shape));
   });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
@@ -146,13 +150,6 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
     number_of_data_ = wanted.number_of_data;
   }
   const auto graph = std::make_shared<const ir::Graph>(std::move(captured.graph));
-  if (!goes(*graph, rows, wanted.way)) {
-    fail(ErrorCode::kUsage,
-         "step '{}': {} It is another one in the step than right before it, where the step is "
-         "captured with the same batch: what it follows from changes meanwhile (an asynchronous "
-         "variable), or is no tensor.",
-         step_.name, wanted.number_of_data);
-  }
   Shape shape{graph,
               std::move(captured.tensors),
               {},

@@ -64,9 +64,10 @@ class ShapeCache {
   struct Wanted {
     ir::Way way;
     std::string number_of_data;  // where a number is what was found last: which
+    int turns = 0;               // how often what was found contradicts what was before
   };
   // The rows were found to go another `way` than the shape that was tried. Throws Error(kUsage)
-  // where that is not what was known before and more.
+  // where that contradicts what was known again and again.
   void extend(Wanted& known, const Shape& left, const ir::Way& way) const;
   // Compares a replay with the step itself, as verify(). False where the rows go another way than
   // the shape, then `known`.
