@@ -30,7 +30,7 @@ struct OpTraits {
 
 // Whether the host learns what one Boolean of a tensor is: `if mask.all():`.
 bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments);
-// Whether it learns what one integer is: `lengths.max().item()`.
+// Whether it learns what one integer is: `int(lengths.max())`.
 bool reads_integer(const c10::OperatorHandle& op, const c10::IValue* arguments);
 
 // A sentence: what a user may write in the place of an op ("aten::index") whose results' sizes
