@@ -11,6 +11,7 @@
 #include "autodist/base/sort_unique.h"
 #include "autodist/capture/op_traits.h"
 #include "autodist/capture/tensor_type.h"
+#include "autodist/capture/unwritten.h"
 #include "autodist/ir/own_ops.h"
 #include "autodist/ir/text.h"
 
@@ -41,39 +42,6 @@ constexpr const char* kWithoutReading =
     "Of a whole tensor write x.amax(), x.amin() and x.flatten().median(0).values for x.max(), "
     "x.min() and x.median(); where x > 0, x.log().sum(d).exp() for x.prod(d), with cumsum() for "
     "cumprod().";
-
-// What memory holds that an op has left as it was, so that what the host writes there without an op
-// shows: words, and in less memory than one has, bytes. No Boolean, no usual number of any type but
-// those of one byte, and a finite one of every floating-point type.
-constexpr std::int64_t kUnwritten = 0x4B1D3A2E4C5F2B3D;
-constexpr std::int64_t kUnwrittenByte = 0x4B;
-
-// A tensor's memory by words, or bytes; none where what is unwritten could not be told.
-at::Tensor units_of(const at::Tensor& tensor) {
-  const bool has_memory = tensor.layout() == at::kStrided && !tensor.is_meta();
-  const auto bytes = static_cast<std::int64_t>(has_memory ? tensor.storage().nbytes() : 0);
-  const auto words = bytes / static_cast<std::int64_t>(sizeof(kUnwritten));
-  const bool by_words = words > 0;
-  const bool of_bytes = tensor.scalar_type() == at::kByte || tensor.scalar_type() == at::kChar;
-  const at::ScalarType unit = by_words ? at::kLong : at::kByte;
-  const at::Tensor none = at::empty({0}, at::TensorOptions(unit).device(tensor.device()));
-  if (bytes == 0 || (!by_words && of_bytes)) return none;
-  return none.set_(tensor.storage(), 0, {by_words ? words : bytes}, {1});
-}
-
-std::int64_t unwritten(const at::Tensor& units) {
-  return units.scalar_type() == at::kLong ? kUnwritten : kUnwrittenByte;
-}
-
-void leave_unwritten(const at::Tensor& tensor) {
-  const at::Tensor units = units_of(tensor);
-  units.fill_(unwritten(units));
-}
-
-bool is_unwritten(const at::Tensor& tensor) {
-  const at::Tensor units = units_of(tensor);
-  return units.numel() > 0 && units.eq(unwritten(units)).all().item<bool>();
-}
 
 // What to write where the gradient of what is put into rows that a mask chooses is refused.
 constexpr const char* kByTheSameMask =
@@ -380,8 +348,8 @@ void OpRecorder::keep_host_contents(const OpTraits& traits, const c10::IValue* a
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       const auto storage = table_.storage_of(tensor);
       if (!storage || tensor.numel() == 0) return;
-      if (state(*storage).uninitialised_since && !is_unwritten(tensor))
-        initialise_from_host(tensor);
+      const bool since_an_op = state(*storage).uninitialised_since.has_value();
+      if (since_an_op && !is_unwritten(tensor)) initialise_from_host(tensor);
     });
   }
 }

@@ -92,8 +92,7 @@ class ComputeStream {
   // Of the step that is under way.
   std::uint64_t step_ = 0;
   std::set<ir::VariableId> changed_;
-  std::vector<bool>
-      holds_;  // by variable: whether it has passed the gate, and is read from then on
+  std::vector<bool> holds_;  // by variable: it has passed the gate, and may be read
   std::shared_ptr<const StepSums> open_sums_;
   bool added_sums_ = false;
   LastOp at_;

@@ -110,10 +110,11 @@ def _as_booleans(numbers):
 
 
 def _tolist(own):
-    """libtorch's own reads all numbers on the host, without an op: a replay would go by the old ones."""
+    """libtorch's own reads all numbers on the host, without an op: a replay would go by the old ones.
+    Real numbers are left to the comparisons of a capture: no graph is kept for each of them."""
 
     def tolist(tensor):
-        if tensor.numel() > _MANY:
+        if tensor.numel() > _MANY or tensor.is_floating_point() or tensor.is_complex():
             return own(tensor)
         if tensor.dtype == torch.bool:  # as integers: a capture reads what is there, and is told nothing
             return _as_booleans(tolist(tensor.byte()))

@@ -114,9 +114,15 @@ def of_masks_and_lengths():
         assert sum(each is True for each in mask.tolist()) == len(first)
         if torch.equal(mask[:1], mask[3:4]) or y.equal(y + mask):
             error = error * 2
-        return error + first.square().mean() + rest.square().sum()
+        shares = torch.tensor(model.shares.tolist())  # of a buffer, real numbers: a constant
+        return (error + first.square().mean() + rest.square().sum()) * shares.sum()
 
-    agrees(nn.Linear(4, 3), chosen, rows)
+    def with_shares():
+        model = nn.Linear(4, 3)
+        model.register_buffer("shares", torch.tensor([0.5, 0.25]))
+        return model
+
+    agrees(with_shares(), chosen, rows)
 
     # What is read without an op shows on the first rows that it was not captured on.
     def hidden(model, x, y, mask):
@@ -129,7 +135,7 @@ def of_masks_and_lengths():
 
     # Trials before the training run the example alone, and are left out.
     with autodist.AutoDist(trials=2, budget="8", history=False).distribute(
-            nn.Linear(4, 3), chosen, "sgd", rows[0]) as step:
+            with_shares(), chosen, "sgd", rows[0]) as step:
         for each in rows:
             step(*each)
 

@@ -122,8 +122,9 @@ void check_placed(const JobOptions& options, const Captured& step) {
     refuse(
         "a step whose host reads Booleans of data; what it reads may change which ops there are");
   }
-  if (ir::has_number_guards(*step.graph))
+  if (ir::has_number_guards(*step.graph)) {
     refuse("a step with numbers or sizes that follow from data");
+  }
 }
 
 }  // namespace
