@@ -124,10 +124,11 @@ struct Blocking {
 constexpr Blocking kBlocking[] = {
     {"capture/export.cc", 1, "before the first step"},
     {"capture/op_call.cc", 2, "guards: which way the step goes depends on a value"},
-    {"capture/op_recorder.cc", 2, "before the first step"},
+    {"capture/op_recorder.cc", 1, "before the first step"},
     {"capture/self_check.cc", 1, "before the first step"},
     {"capture/subject.cc", 1, "before the first step"},
     {"capture/tensor_type.cc", 1, "before the first step"},
+    {"capture/unwritten.cc", 1, "while a step is recorded"},
     {"exec/compute_stream.cc", 2, "a loss: of the CPU, or of a step that failed"},
     {"exec/contributor.cc", 3, "gradients that were brought to the host"},
     {"exec/device/tensor_update.cc", 2, "state that is gathered or loaded, between steps"},
