@@ -3,10 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
 #include "autodist/base/check.h"
+#include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/capture/op_call.h"
@@ -169,10 +172,18 @@ class Runner::Impl {
     await_copies();
   }
 
-  [[nodiscard]] bool has_changes() {
-    const TensorWatch& watch = engine_.slices().variables.watch();
-    return std::any_of(trained_.begin(), trained_.end(),
-                       [&](ir::VariableId id) { return watch.is_changed(id); });
+  std::string take_written() {
+    TensorWatch& watch = engine_.slices().variables.watch();
+    std::vector<ir::VariableId> noted;
+    std::copy_if(trained_.begin(), trained_.end(), std::back_inserter(noted),
+                 [&](ir::VariableId id) { return watch.is_noted(id); });
+    std::string digests;
+    for (const auto& [variable, digest] : take_changes()) {
+      written_.insert(variable);
+      digests += fmt::format("{}:{:x} ", variable, digest);
+    }
+    for (const ir::VariableId id : noted) watch.note(id);
+    return digests.empty() ? "" : to_string(digest_of(digests));
   }
 
   RankState hand_over(const program::Transition& transition) {
@@ -311,8 +322,9 @@ class Runner::Impl {
     ir::check_trains(variable, rule);
   }
 
-  // Variables into which somebody has written since the step before; the step goes on from that.
-  std::set<ir::VariableId> take_changes() {
+  // The digests of variables into which somebody has written since the step before, or since this
+  // was called: the job goes on from that.
+  std::map<ir::VariableId, std::uint64_t> take_changes() {
     LocalVariables& variables = engine_.slices().variables;
     std::map<ir::VariableId, std::uint64_t> changes;
     for (const ir::VariableId id : trained_) {
@@ -327,13 +339,13 @@ class Runner::Impl {
     if (together) engine_.news().agree_on_changes(changes, step_);
     if (changes.empty()) return {};
     engine_.news().change(changes);
-    std::set<ir::VariableId> changed;
-    for (const auto& [variable, digest] : changes) changed.insert(variable);
-    engine_.driver().reload({changed.begin(), changed.end()}, step_);
+    std::vector<ir::VariableId> changed;
+    for (const auto& [variable, digest] : changes) changed.push_back(variable);
+    engine_.driver().reload(changed, step_);
     // Owners apply contributions to asynchronous variables as they come, so all meet first: then
     // every contribution goes to the new values.
     if (together) engine_.small_collectives().meet(Topic::kChanged, step_);
-    return changed;
+    return changes;
   }
 
   template <typename Run>
@@ -377,7 +389,9 @@ class Runner::Impl {
 
   void begin_step() {
     calls().begin_step(step_);
-    stream_.begin_step(step_, take_changes());
+    std::set<ir::VariableId> written = std::exchange(written_, {});
+    for (const auto& [variable, digest] : take_changes()) written.insert(variable);
+    stream_.begin_step(step_, std::move(written));
     streams_.start(step_);
   }
 
@@ -459,6 +473,7 @@ class Runner::Impl {
   const bool needs_all_;
   const std::vector<ir::VariableId> trained_;
   bool asks_all_ = false;   // and the next step compares what they have changed
+  std::set<ir::VariableId> written_;  // take_written(), until the next step
   bool under_way_ = false;  // step_ has begun
   Engine engine_;
   const torch::Device device_;  // of the model
@@ -547,7 +562,7 @@ void Runner::leave(const std::string& reason) { impl_->engine().leave(reason); }
 std::uint64_t Runner::steps_done() const { return impl_->steps_done(); }
 std::uint64_t Runner::next_seed() const { return impl_->next_seed(); }
 
-bool Runner::has_changes() { return impl_->has_changes(); }
+std::string Runner::take_written() { return impl_->take_written(); }
 RankState Runner::hand_over(const program::Transition& transition) {
   return impl_->hand_over(transition);
 }

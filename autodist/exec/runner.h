@@ -217,9 +217,10 @@ class Runner {
   // Of the random numbers that the next step, or micro-batch, draws.
   [[nodiscard]] std::uint64_t next_seed() const;
 
-  // Whether somebody has written new values into a variable since the last step, which the next one
-  // would take. REQUIRES: settle() came before.
-  [[nodiscard]] bool has_changes();
+  // Takes what somebody has written into variables since the last step now, as the next step would.
+  // By all computing ranks between the same two steps; returns a digest of it, which they compare,
+  // empty where nothing was written. Throws as a step that takes it. REQUIRES: settle() came before.
+  [[nodiscard]] std::string take_written();
   // This rank's part of a transition from the Program to another: what the run that goes on under
   // that one begins with, beside the bindings, into which parameters go. By all computing ranks,
   // after settle(), when each knows that all others have come so far. No step follows; finish()

@@ -27,7 +27,8 @@ __version__: str
 _Path = str | os.PathLike[str]
 _Loss = Callable[..., Any] | None  # the loss, or a structure that holds it
 _AnyBuilder = str | StrategyBuilder | type[StrategyBuilder] | _Builder
-_Optimizer = str | torch.optim.Optimizer | Callable[[list[torch.Tensor]], torch.optim.Optimizer]
+_Optimizers = torch.optim.Optimizer | Sequence[torch.optim.Optimizer]
+_Optimizer = str | _Optimizers | Callable[[list[torch.Tensor]], _Optimizers]
 _Result = TypeVar("_Result")
 
 class _Builder(Protocol):

@@ -1,7 +1,7 @@
 """Calls that would do nothing to what a session trains, and say nothing: they are refused.
 
-The gradients of a session's parameters never reach ``.grad``, and its own optimizer updates them
-and has the state. So the functions that clip gradients, and ``step``, ``state_dict`` and
+The gradients of a session's parameters never reach ``.grad`` between ``backward`` and ``step``, and
+the session updates them and most often has the state. So the functions that clip gradients, and ``step``, ``state_dict`` and
 ``load_state_dict`` of every optimizer, look whom they are called for, and else do what they did.
 """
 
@@ -33,8 +33,9 @@ _stateless = weakref.WeakSet()  # optimizers whose state a session has, or had
 _warned = weakref.WeakKeyDictionary()  # of what was said of an optimizer
 
 
-class _Asking(threading.local):
-    options = False  # alone, by this thread
+class _Asking(threading.local):  # by this thread
+    options = False  # alone
+    updates = False  # what a session trains
 
 
 _asking = _Asking()
@@ -42,10 +43,18 @@ _MARK = "_autodist_guards"
 
 
 class Guard:
-    """Refuses such calls for a session's parameters until :meth:`end`."""
+    """Refuses such calls for a session's parameters until :meth:`end`.
 
-    def __init__(self, parameters):
+    Parameters
+    ----------
+    parameters : list of (str, torch.Tensor)
+    has_state : bool
+        Whether the session has the optimizer's state; else the optimizer itself.
+    """
+
+    def __init__(self, parameters, has_state=True):
         self._parameters = {id(tensor): name for name, tensor in parameters if tensor.requires_grad}
+        self.has_state = has_state
         _live.add(self)
         install()
 
@@ -58,8 +67,8 @@ class Guard:
         _live.discard(self)
 
 
-def _refuse(what, tensors, remedy):
-    for guard in list(_live):
+def _refuse(what, tensors, remedy, guards=None):
+    for guard in list(_live if guards is None else guards):
         name = guard.name_of(tensors)
         if name is not None:
             raise UsageError(f"{what}: a session of AutoDist trains '{name}', and {remedy}")
@@ -104,6 +113,16 @@ def options_alone():
         _asking.options = False
 
 
+@contextlib.contextmanager
+def own_step():
+    """While a session calls ``step`` of an optimizer itself."""
+    _asking.updates = True
+    try:
+        yield
+    finally:
+        _asking.updates = False
+
+
 def warn_of_state(optimizer, what):
     """Once for each `what`, where a session has, or had, the state that the optimizer lacks."""
     if is_stateless(optimizer) and not _asking.options and what not in _warned.setdefault(optimizer, set()):
@@ -128,6 +147,7 @@ def _guarded_load(function):
                 "optimizer.load_state_dict()",
                 [tensor for group in self.param_groups for tensor in group["params"]],
                 "has the state that it goes on with: session.resume(FOLDER) loads one.",
+                [guard for guard in _live if guard.has_state],
             )
         return function(self, state_dict, *arguments, **keywords)
 
@@ -137,7 +157,7 @@ def _guarded_load(function):
 def _guarded_step(function):
     @functools.wraps(function)
     def step(self, *arguments, **keywords):
-        if _live:
+        if _live and not _asking.updates:
             _refuse(
                 f"optimizer: {type(self).__name__}.step()",
                 [tensor for group in self.param_groups for tensor in group["params"]],

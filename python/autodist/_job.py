@@ -250,6 +250,7 @@ class AutoDist:
             if on_nonfinite != "stop" or loss_scaling is None:  # 'stop' is where nothing is said
                 options.set_on_nonfinite(on_nonfinite)
         options.loss_scaling = "" if loss_scaling is None else str(loss_scaling)
+        self._scales_loss = loss_scaling is not None
         for rule, given in _arguments.mapping("update_rules", update_rules, "(states, function)"):
             options.add_rule(rule, *_rule(rule, given))
         options.set_encryption(_arguments.text("encrypt", encrypt, "'auto', 'on' or 'off'"))
@@ -325,11 +326,13 @@ class AutoDist:
             ``loss_fn(model, *batch)``, a scalar tensor, or a tuple, dictionary or dataclass that
             holds it (first, as ``'loss'``, as ``.loss``) beside what a step shall return, too; None:
             ``model(*batch)``.
-        optimizer : str, torch.optim.Optimizer or callable
-            ``'adam:lr=1e-3'`` (docs/formats/optimizer.md), or a new optimizer of torch.optim over
-            the model's parameters, whose groups are kept, or what makes one of a list of them. Its
-            ``step`` is never called; what its groups say (rates, momentum, weight decay, betas) is
-            read in every step, so that the schedulers of ``torch.optim.lr_scheduler`` work.
+        optimizer : str, torch.optim.Optimizer, callable or list
+            ``'adam:lr=1e-3'`` (docs/formats/optimizer.md); an optimizer over the model's parameters,
+            of torch.optim or any other of its interface; what makes one of a list of them; or several
+            optimizers, which share the parameters out. For a new optimizer that AutoDist has as a
+            rule of its own the session does what its ``step`` would, and reads what its groups say
+            (rates, momentum, weight decay, betas) in every step. Of any other the session calls
+            ``step`` itself, when the averaged gradients are there, at every rank.
         example_batch : tuple
             What one replica gets in a step: tensors, or structures of them; ``()`` where the step
             draws its data itself, or has it. Shapes and types count.
@@ -361,6 +364,7 @@ class AutoDist:
         _signals.watch_session(self, session)
         try:
             _optimizers.check_sparse(optimizer, session.graph)
+            session._begin_updates("the optimizer")
         except Error:
             session.close()
             raise
@@ -419,6 +423,7 @@ class AutoDist:
         try:
             for name, each in steps.items():
                 _optimizers.check_sparse(each._optimizer, sessions[name].graph)
+                sessions[name]._begin_updates(f"the optimizer of {name}")
         except Error:
             result.close()
             raise

@@ -48,6 +48,8 @@ def _described(value, where, tensors):
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return ["tensor", len(tensors) - 1]
+    if isinstance(value, (torch.dtype, torch.device)):
+        return [type(value).__name__, str(value).replace("torch.", "")]
     kind = type(value).__name__
     if _CONTAINERS.get(kind) is not type(value):
         raise UsageError(
@@ -68,6 +70,10 @@ def _made(described, tensors):
     kind, items = described
     if kind == "tensor":
         return tensors[items]
+    if kind == "dtype":
+        return getattr(torch, items)
+    if kind == "device":
+        return torch.device(items)
     make = _CONTAINERS[kind]
     if issubclass(make, dict):
         return make({_made(key, tensors): _made(each, tensors) for key, each in items})

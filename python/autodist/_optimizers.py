@@ -1,10 +1,11 @@
 """torch.optim's optimizers in the words of AutoDist's (docs/formats/optimizer.md)."""
 
+import contextlib
 import difflib
 
 import torch
 
-from . import _guards
+from . import _guards, _own_updates
 from ._errors import UsageError
 
 # Class: (our rule, {its option: ours}). Its other options must be in _ALLOWED or _OFF.
@@ -41,13 +42,8 @@ _RULES = {
 
 # How torch computes, not what.
 _ALLOWED = {"foreach", "fused", "capturable"}
-# Options that change the result and that we do not have, by what to do without them: only False
-# will do.
-_OFF = {
-    "maximize": "Return the loss with the other sign.",
-    "differentiable": "Leave it at False.",
-    "decoupled_weight_decay": "Take AdamW.",
-}
+# Options that change the result and that we do not have: False for our rules.
+_OFF = {"maximize", "differentiable", "decoupled_weight_decay"}
 
 
 def _plain(value):
@@ -58,6 +54,15 @@ def _number(value):
     return float(_plain(value))
 
 
+def _lacks(kind, key, value):
+    """Whether our rule for torch's `kind` has nothing for this option of its."""
+    if key in _RULES[kind][1] or key in _ALLOWED or value is None:
+        return False
+    if kind == "AdamW" and key == "decoupled_weight_decay":  # what its name says
+        return False
+    return key not in _OFF or bool(value)
+
+
 def _options(optimizer, group):
     """One parameter group in our words. What is no option of its class, torch does not read: names
     of groups, and what schedulers leave behind."""
@@ -65,21 +70,15 @@ def _options(optimizer, group):
     _, words = _RULES[kind]
     options = {}
     for key, value in group.items():
-        if key not in optimizer.defaults or key in _ALLOWED or value is None:
+        if key not in optimizer.defaults:
             continue
-        if key in _OFF and key not in words:
-            decoupled = kind == "AdamW" and key == "decoupled_weight_decay"  # what its name says
-            if value and not decoupled:
-                raise UsageError(
-                    f"optimizer: torch.optim.{kind} with {key}={value} cannot be distributed. "
-                    f"{_OFF[key]}"
-                )
-            continue
-        if key not in words:
+        if _lacks(kind, key, value):
             raise UsageError(
-                f"optimizer: torch.optim.{kind}'s option '{key}' is not known here. Name the "
-                "optimizer by its text ('adam:lr=1e-3')."
+                f"optimizer: torch.optim.{kind} with {key}={value} trains otherwise than when it was "
+                "distributed. Distribute a step with the optimizer as it shall be."
             )
+        if key not in words or value is None:
+            continue
         word = words[key]
         if isinstance(word, tuple):
             options.update(zip(word, map(_number, value)))
@@ -99,26 +98,26 @@ def _names_by_tensor(parameters):
     return names
 
 
-def _assigned(optimizer, names):
-    """Per variable (its first name) the options of its group."""
-    options = {}
-    for group in optimizer.param_groups:
-        of_group = _options(optimizer, group)
-        for tensor in group["params"]:
-            if id(tensor) in names:
-                options[names[id(tensor)][0]] = of_group
-            elif tensor.requires_grad:
-                raise UsageError(
-                    "optimizer: it holds a parameter that is not the model's. Make it of "
-                    "model.parameters()."
-                )
+def _groups_by_name(optimizers, names):
+    """Per variable (its first name) its optimizer and group."""
+    groups = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                if id(tensor) in names:
+                    groups[names[id(tensor)][0]] = (optimizer, group)
+                elif tensor.requires_grad:
+                    raise UsageError(
+                        "optimizer: it holds a parameter that is not the model's. Make it of "
+                        "model.parameters()."
+                    )
     for found in names.values():
-        if found[0] not in options:
+        if found[0] not in groups:
             raise UsageError(
                 f"optimizer: it does not hold '{found[0]}', which requires a gradient. Add it, or "
                 "say requires_grad_(False)."
             )
-    return options
+    return groups
 
 
 def _groups(options, base, aliases):
@@ -163,20 +162,49 @@ def _has_trained(optimizer):
     return False
 
 
+def _hook_of(optimizer):
+    """'pre' or 'post', if it has a hook of its step."""
+    return next((when for when in ("pre", "post")
+                 if getattr(optimizer, f"_optimizer_step_{when}_hooks", None)), None)
+
+
 def _refuse_hooks(optimizer):
-    for when in ("pre", "post"):
-        if getattr(optimizer, f"_optimizer_step_{when}_hooks", None):
-            raise UsageError(
-                f"optimizer: it has a step_{when}_hook, and its step is never called. Do that between "
-                "the session's steps instead."
-            )
+    when = _hook_of(optimizer)
+    if when:
+        raise UsageError(
+            f"optimizer: it has got a step_{when}_hook since it was distributed, and its step is not "
+            "called. Register it before, or do that between the session's steps instead."
+        )
+
+
+def _has_rule(optimizer):
+    """Whether a rule of ours computes what its step would, from its beginning."""
+    kind = type(optimizer).__name__
+    if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
+        return False
+    lacks = any(_lacks(kind, key, group[key])
+                for group in optimizer.param_groups for key in optimizer.defaults if key in group)
+    return not (lacks or _hook_of(optimizer) or _has_trained(optimizer))
+
+
+def _listed(optimizer):
+    """Those of torch.optim's interface among what :func:`made` gives."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return [optimizer]
+    return optimizer if isinstance(optimizer, list) else []
+
+
+def _own(optimizer):
+    """Those whose own step updates the parameters; none where a rule of ours does."""
+    listed = _listed(optimizer)
+    return [] if isinstance(optimizer, torch.optim.Optimizer) and _has_rule(optimizer) else listed
 
 
 def trained_by(optimizer, parameters):
-    """The names of what an optimizer of torch.optim holds; nothing for other kinds of optimizers."""
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        return []
-    held = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
+    """The names of what optimizers of torch.optim hold; nothing for other kinds of optimizers."""
+    listed = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    held = {id(tensor) for each in listed if isinstance(each, torch.optim.Optimizer)
+            for group in each.param_groups for tensor in group["params"]}
     return [name for name, tensor in parameters if id(tensor) in held]
 
 
@@ -217,7 +245,7 @@ def of_names(parameters, names):
 
 def check_sparse(optimizer, graph):
     """Refuses what torch's SparseAdam does when its step is called: a dense gradient."""
-    if not isinstance(optimizer, torch.optim.SparseAdam):
+    if not any(isinstance(each, torch.optim.SparseAdam) for each in _listed(optimizer)):
         return
     dense = [each.name for each in graph.variables if each.used and not each.sparse]
     if dense:
@@ -225,6 +253,14 @@ def check_sparse(optimizer, graph):
             f"optimizer: torch.optim.SparseAdam trains sparse gradients alone, and that of "
             f"'{dense[0]}' is dense. The text 'adam' trains both."
         )
+
+
+def updates_of(optimizer, parameters, scales_loss):
+    """What a session asks of an optimizer: :class:`Followed` or :class:`OwnUpdates`."""
+    own = _own(optimizer)
+    if own:
+        return _own_updates.OwnUpdates(own, parameters, scales_loss)
+    return Followed(optimizer, parameters)
 
 
 class Followed:
@@ -269,6 +305,17 @@ class Followed:
     def lr(self):
         """Of the first group, as the next step takes it; None where nothing is followed."""
         return None if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
+
+    @property
+    def kept(self):
+        """Nothing: the session has the state."""
+
+    def check_plan(self, handle):
+        """Nothing: our rules train under any."""
+
+    def updating(self, handle, seed):
+        """Around a step of the session, which updates the parameters by itself."""
+        return contextlib.nullcontext()
 
     def tell(self, handle):
         """Tell the session what is set now, if it is something else than in the step before."""
@@ -324,11 +371,11 @@ def clipped_text_of(optimizer, parameters, clip):
 
 
 def made(optimizer, parameters):
-    """What a user gave as optimizer: a text, or an optimizer of torch.optim.
+    """What a user gave as optimizer: a text, one of torch.optim's interface, or a list of those.
 
     Parameters
     ----------
-    optimizer : str, torch.optim.Optimizer or callable
+    optimizer : str, torch.optim.Optimizer, callable, list or tuple
         A callable (a class, a functools.partial) is given the trained parameters and makes one.
     parameters : list of (str, torch.Tensor)
     """
@@ -342,12 +389,14 @@ def made(optimizer, parameters):
     if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
         unique = {id(tensor): tensor for _, tensor in parameters if tensor.requires_grad}
         optimizer = optimizer(list(unique.values()))
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    listed = list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    other = [each for each in listed if not isinstance(each, torch.optim.Optimizer)]
+    if other or not listed:
         raise UsageError(
-            "optimizer: a text such as 'adam:lr=1e-3' or an optimizer of torch.optim expected, got "
-            f"{type(optimizer).__name__}"
+            "optimizer: a text such as 'adam:lr=1e-3', an optimizer of torch.optim, or a list of those "
+            f"expected, got {type(other[0]).__name__ if other else 'an empty list'}"
         )
-    return optimizer
+    return listed if isinstance(optimizer, (list, tuple)) else optimizer
 
 
 def text_of(optimizer, parameters):
@@ -356,23 +405,15 @@ def text_of(optimizer, parameters):
     if isinstance(optimizer, str):
         return optimizer
     names = _names_by_tensor(parameters)
-    kind = type(optimizer).__name__
-    if kind not in _RULES or type(optimizer) is not getattr(torch.optim, kind):
-        raise UsageError(
-            f"optimizer: {kind} cannot be distributed. Those of torch.optim that can: "
-            f"{', '.join(sorted(_RULES))}. A rule that treats every element by itself may be your own: "
-            "AutoDist(update_rules=…)."
-        )
+    groups = _groups_by_name(_listed(optimizer), names)
+    own = _own(optimizer)
+    if own:
+        _own_updates.check(own)
+        return _own_updates.TEXT
     _guards.warn_of_state(optimizer, "optimizer: another session has trained with it, and this one "
                                      "begins anew unless resume() loads a state")
-    if _has_trained(optimizer):
-        raise UsageError(
-            f"optimizer: this {kind} has trained already, and its state cannot be taken over. Give "
-            "a new one."
-        )
-    _refuse_hooks(optimizer)
-    options = _assigned(optimizer, names)
+    options = {name: _options(optimizer, group) for name, (_, group) in groups.items()}
     base = max(options.values(), key=list(options.values()).count)
     aliases = {found[0]: found for found in names.values()}
     items = [f"{key}={value!r}" for key, value in sorted(base.items())]
-    return f"{_RULES[kind][0]}:" + ",".join(items + _groups(options, base, aliases))
+    return f"{_RULES[type(optimizer).__name__][0]}:" + ",".join(items + _groups(options, base, aliases))

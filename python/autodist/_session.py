@@ -4,13 +4,14 @@ import collections.abc
 import math
 import os
 import time
+import warnings
 
 from . import _arguments, _autodist, _kept, _signals
 from ._ends import live, words_of
 from ._errors import CheckpointError, PeersLostError, UsageError
 from ._guards import Guard
 from ._loss import Loss
-from ._optimizers import Followed, of_names
+from ._optimizers import of_names, updates_of
 from ._parameters import Settler
 
 
@@ -27,14 +28,14 @@ class Session:
         self._records = job._records(handle, step, files)
         self._step = step
         trained = of_names(step.parameters, step.trains)
-        self._optimizer = Followed(optimizer, trained)
+        self._optimizer = updates_of(optimizer, trained, job._scales_loss)
         self._looks = job._looks  # whether the host still has what was captured
         # What the step trains, or does not, of what it could.
         self._required = [] if optimizer is None else [
             (name, tensor, tensor.requires_grad) for name, tensor in trained]
         self._compares = False  # the step that runs, with what the model does now
         self._rate = None  # of the last step, where the optimizer says it
-        self._guard = Guard(trained)
+        self._guard = Guard(trained, has_state=self._optimizer.kept is None)
         self._settler = Settler() if settler is None else settler
         self._settler.watch(handle.settle, step.model, trained)
         self._ended = False
@@ -115,7 +116,7 @@ class Session:
     def _run(self, run, *arguments):
         begun = time.perf_counter()
         try:
-            with self._settler.step():
+            with self._settler.step(), self._optimizer.updating(self._handle, self._seed):
                 result = run(*arguments)
             if self._compares:
                 self._step.pause(time.perf_counter() - begun)
@@ -287,15 +288,22 @@ class Session:
         Raises
         ------
         UsageError
-            For a plan that there is not; where parameters have been written to since the last step;
-            at all ranks, and the session goes on under the plan that it has.
+            For a plan that there is not; where ranks have written other values into parameters
+            since the last step; at all ranks, and the session goes on under the plan that it has.
         InfeasibleError
             For a plan that cannot be carried out, and graphs that are placed in stages;
             at all ranks, and the session goes on under the plan that it has.
         """
         if not isinstance(plan, (str, _autodist.Strategy)):
             raise UsageError(f"change_plan: plan={plan!r}: a builder's name or a Strategy expected.")
-        return self._handle.change_plan(plan)
+        before = self.strategy
+        change = self._handle.change_plan(plan)
+        try:
+            self._optimizer.check_plan(self._handle)
+        except UsageError:
+            self._handle.change_plan(before)
+            raise
+        return change
 
     def save(self, directory, wait=True):
         """Write a checkpoint ``step-N`` below the directory, at the chief.
@@ -422,6 +430,20 @@ class Session:
                               lambda state: _kept.restore(what, state))
         for each in self._of_job:
             each._calls_python = True
+
+    def _begin_updates(self, name):
+        """The optimizer's state, where it is not the session's, is kept under that name.
+
+        Raises UsageError for a strategy under which it cannot update.
+        """
+        self._optimizer.check_plan(self._handle)
+        if self._optimizer.kept is None:
+            return
+        try:
+            self.keep(name, self._optimizer.kept)
+        except UsageError as error:
+            warnings.warn(f"checkpoints of the session are without its optimizer's state, as {error}",
+                          stacklevel=4)
 
     def epochs(self, loader, epochs=None, name="epochs"):
         """The passes over a loader, from where the training is.

@@ -20,7 +20,7 @@ class TrainingStep:
         means one tensor.
     loss_fn : callable or None
         ``loss_fn(model, *batch)``, a scalar tensor; None: ``model(*batch)`` is the loss.
-    optimizer : str, torch.optim.Optimizer, callable or None
+    optimizer : str, torch.optim.Optimizer, callable, list or None
         As for :meth:`AutoDist.distribute`. None: the step trains nothing; it computes its loss in
         evaluation mode, without gradients.
     example_batch : tuple

@@ -90,13 +90,6 @@ def check_frozen():
             list(model.named_parameters()))
 
 
-def stepped(model):
-    optimizer = optim.Adam(model.parameters())
-    mse(model, torch.ones(2, 4), torch.ones(2, 3)).backward()
-    optimizer.step()
-    return optimizer
-
-
 class Embeddings(nn.Module):
     def __init__(self):
         super().__init__()
@@ -142,17 +135,15 @@ def main():
     check(lambda model: optim.SGD([
         {"params": model.fc.parameters(), "lr": 0.3}, {"params": model.deep.parameters()},
     ], lr=0.01))
-    refused("LBFGS cannot be distributed", lambda model: optim.LBFGS(model.parameters()))
-    refused("RAdam, RMSprop, SGD, SparseAdam. A rule", lambda model: optim.ASGD(model.parameters()))
+    refused("LBFGS.step needs 'closure'", lambda model: optim.LBFGS(model.parameters()))
     check_sparse_adam()
     check_frozen()
-    refused("maximize=True cannot be distributed. Return the loss with the other sign.",
-            lambda model: optim.SGD(model.parameters(), lr=1.0, maximize=True))
     refused("does not hold 'deep.fc.weight'", lambda model: optim.SGD(model.fc.parameters(), lr=1))
     foreign = nn.Parameter(torch.ones(1))
     refused("not the model's", lambda model: optim.Adam([*model.parameters(), foreign]))
-    refused("has trained already", stepped)
     refused("got int", lambda model: 3)
+    refused("got str", lambda model: [optim.SGD(model.parameters(), lr=1), "sgd"])
+    refused("got an empty list", lambda model: [])
 
 
 main()

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "autodist/app/python/training_step.h"
 #include "autodist/app/stop_signal.h"
@@ -90,6 +91,14 @@ void add_rule(JobOptions& options, const std::string& name, int states, const py
   });
 }
 
+// A variable's new version is its averaged gradient: for optimizers that update from that in Python
+// (_own_updates.py).
+void add_rule_of_gradients(JobOptions& options) {
+  options.user_rules.add("averaged_gradient", 0, [](const exec::UserUpdate& update) {
+    std::memcpy(update.parameters, update.gradient, update.elements * size_of(update.dtype));
+  });
+}
+
 void set_search(JobOptions& options, const std::string& budget, std::uint64_t seed,
                 const py::object& trials, bool counted_trials, bool library, bool history) {
   search::parse_budget(budget, "budget");
@@ -160,6 +169,7 @@ void bind_options(py::module_& module) {
   py::class_<JobOptions>(module, "JobOptions")
       .def(py::init([] {
         JobOptions options;
+        add_rule_of_gradients(options);
         options.while_waiting = handlers_of_signals();
         options.search.stop = [look = options.while_waiting, before = Clock::now()]() mutable {
           const Clock::time_point now = Clock::now();

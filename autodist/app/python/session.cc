@@ -220,6 +220,8 @@ void bind_session(py::module_& module) {
                                const Session& session = handle.get();
                                return !session.program().computes(program::Rank(session.rank()));
                              })
+      .def_property_readonly(
+          "is_placed", [](SessionHandle& handle) { return handle.get().program().is_placed(); })
       .def("who_wishes_for_the_end", asked(&Session::who_wishes_for_the_end))
       .def("close", &SessionHandle::close, py::arg("reason") = "")
       .def_property_readonly("last", asked(&Session::last))

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <filesystem>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -68,19 +70,27 @@ void PlanChanges::agree(std::size_t index, const program::Program& next) {
   exec::Runner& runner = steps_.at(index).runner();
   runner.settle();
   std::string said = kHere + to_string(program::digest_of(next));
-  if (runner.has_changes()) {
-    said = refusal(ErrorCode::kUsage,
-                   fmt::format("rank {} has new values in its parameters; a step takes them first",
-                               job_.rank()));
-  } else if (runner.calls().has_due()) {
-    said = refusal(ErrorCode::kUsage,
-                   "a checkpoint that rank 0 asked for alone is due after a later step");
+  try {
+    const std::string written = runner.take_written();
+    if (!written.empty()) said += " and new values " + written;
+    if (runner.calls().has_due()) {
+      fail(ErrorCode::kUsage, "a checkpoint that rank 0 asked for alone is due after a later step");
+    }
+  } catch (const Error& error) {
+    said = refusal(error.code(), error.what());
   }
-  std::map<std::string, std::vector<std::uint32_t>> ranks;  // by the Program's digest
+  std::map<std::string, std::vector<std::uint32_t>> ranks;  // by the digests
   for (const auto& [rank, each] : runner.of_all({exec::Topic::kPlanned, asked_}, said)) {
     ranks[accepted(each)].push_back(rank);
   }
   if (ranks.size() == 1) return;
+  std::set<std::string> programs;
+  for (const auto& [both, who] : ranks) programs.insert(both.substr(0, both.find(' ')));
+  if (programs.size() == 1) {
+    fail(ErrorCode::kUsage,
+         "change_plan: ranks have written different values into parameters since the last step. "
+         "Write the same at every rank.");
+  }
   std::vector<std::string> sides;
   for (const auto& [digest, who] : ranks) {
     sides.push_back(fmt::format("{} at ranks {}", digest, fmt::join(who, ", ")));

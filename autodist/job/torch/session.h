@@ -311,8 +311,8 @@ class Session {
   // where the next plan owes nothing; that is returned. Losses and parameters are those of a job
   // without the change, where both plans are lossless and synchronous and sum in the same order.
   // Throws Error(kUsage) and Error(kInfeasible) for a plan that cannot be taken, at every rank, and
-  // the session goes on under the one before: also where parameters have been written to since the
-  // last step, and for graphs that are placed in stages.
+  // the session goes on under the one before: also where ranks have written other values into
+  // parameters since the last step, and for graphs that are placed in stages.
   PlanChange change_plan(const std::string& builder);
   PlanChange change_plan(const strategy::Strategy& strategy);
 
