@@ -472,9 +472,9 @@ class Runner::Impl {
   // Whether all computing ranks must take part where one variable is to be the newest.
   const bool needs_all_;
   const std::vector<ir::VariableId> trained_;
-  bool asks_all_ = false;   // and the next step compares what they have changed
+  bool asks_all_ = false;             // and the next step compares what they have changed
   std::set<ir::VariableId> written_;  // take_written(), until the next step
-  bool under_way_ = false;  // step_ has begun
+  bool under_way_ = false;            // step_ has begun
   Engine engine_;
   const torch::Device device_;  // of the model
   const Bytes model_bytes_;

@@ -219,7 +219,8 @@ class Runner {
 
   // Takes what somebody has written into variables since the last step now, as the next step would.
   // By all computing ranks between the same two steps; returns a digest of it, which they compare,
-  // empty where nothing was written. Throws as a step that takes it. REQUIRES: settle() came before.
+  // empty where nothing was written. Throws as a step that takes it. REQUIRES: settle() came
+  // before.
   [[nodiscard]] std::string take_written();
   // This rank's part of a transition from the Program to another: what the run that goes on under
   // that one begins with, beside the bindings, into which parameters go. By all computing ranks,
