@@ -150,10 +150,12 @@ Draft record_symbolic(Subject& subject, const Options& options) {
 Recording record_fixed(Subject& subject, const Options& options, const std::string& reason) {
   const std::int64_t count = std::max<std::int64_t>(subject.example_rows(), 1);
   const auto refuse = [&](const std::string& what) {
-    fail(ErrorCode::kUsage,
-         "capture: '{}' cannot be replayed on other data: {}. What the host computes for each "
-         "batch must be an input of the step or be computed with tensors.",
-         subject.step().name, what);
+    fail(
+        ErrorCode::kUsage,
+        "capture: '{}' cannot be replayed on other data: {}. What the host computes for each "
+        "batch must be an input of the step or be computed with tensors, what a module keeps from "
+        "step to step a buffer; what it sets up in its first step, let it set up before (call it).",
+        subject.step().name, what);
   };
   Recording first = subject.record(subject.rows(0, count), options.seed, options.self_check);
   subject.answer(ir::booleans_of(first.graph));

@@ -9,6 +9,7 @@
 #include "autodist/capture/module_scope.h"
 #include "autodist/capture/other_way.h"
 #include "autodist/capture/testing/models.h"
+#include "autodist/ir/graph_text.h"
 #include "autodist/ir/own_ops.h"
 
 namespace autodist::capture {
@@ -407,6 +408,20 @@ TEST(Capture, AMeanMadeOfAReciprocalOfTheBatchStaysSymbolic) {
                          },
                          {torch::randn({4, 4})}),
       7);
+}
+
+TEST(Capture, ComplexNumbersAreArguments) {
+  torch::manual_seed(8);
+  const TrainingStep step = make_training_step(
+      "linear", std::make_shared<torch::nn::LinearImpl>(4, 3),
+      [](torch::nn::LinearImpl& net, const Batch& batch) {
+        const at::Tensor y = net.forward(batch[0]);
+        const at::Tensor turned = torch::rsub(torch::complex(y, y), c10::complex<double>(0.5, 2));
+        return torch::polar(turned.abs(), y).sum().abs() / batch[0].size(0);
+      },
+      {torch::randn({4, 4})});
+  expect_replays_at_any_batch(step, 7);
+  EXPECT_NE(ir::to_text(capture_step(step)).find("0.5+2.0j"), std::string::npos);
 }
 
 TEST(Capture, TwoCapturesHaveTheSameStructure) {

@@ -11,23 +11,25 @@ namespace autodist::capture {
 
 class GradientsAside {
  public:
-  explicit GradientsAside(const std::vector<NamedTensor>& parameters) {
-    for (const NamedTensor& each : parameters) {
-      parameters_.push_back(each.tensor);
-      gradients_.push_back(each.tensor.grad());
+  // Of parameters, and of buffers that require gradients.
+  explicit GradientsAside(const TrainingStep& step) {
+    for (const auto* named : {&step.parameters, &step.buffers}) {
+      for (const NamedTensor& each : *named) {
+        if (!each.tensor.is_leaf()) continue;
+        tensors_.push_back(each.tensor);
+        gradients_.push_back(each.tensor.grad());
+      }
     }
-    for (at::Tensor& each : parameters_) each.mutable_grad() = at::Tensor();
+    for (at::Tensor& each : tensors_) each.mutable_grad() = at::Tensor();
   }
   ~GradientsAside() {
-    for (std::size_t i = 0; i < parameters_.size(); ++i) {
-      parameters_[i].mutable_grad() = gradients_[i];
-    }
+    for (std::size_t i = 0; i < tensors_.size(); ++i) tensors_[i].mutable_grad() = gradients_[i];
   }
   GradientsAside(const GradientsAside&) = delete;
   GradientsAside& operator=(const GradientsAside&) = delete;
 
  private:
-  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> gradients_;
 };
 

@@ -71,6 +71,9 @@ struct Prepare {
     return number(value.at(batch), schema);
   }
   c10::IValue operator()(double value) const { return number(value, schema); }
+  c10::IValue operator()(std::complex<double> value) const {
+    return number(c10::complex<double>(value), schema);
+  }
   c10::IValue operator()(bool value) const { return number(value, schema); }
   c10::IValue operator()(const std::string& value) const { return value; }
   c10::IValue operator()(const std::vector<ir::Affine>& values) const {

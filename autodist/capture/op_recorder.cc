@@ -242,6 +242,7 @@ ir::Argument OpRecorder::argument(const ir::Op& op, const c10::IValue& value, Pe
   if (value.isBool()) return value.toBool();
   if (value.isInt()) return ir::Affine{0, value.toInt()};
   if (value.isDouble()) return value.toDouble();
+  if (value.isComplexDouble()) return std::complex<double>(value.toComplexDouble());
   if (value.isString()) return value.toStringRef();
   if (value.isDevice()) {
     if (value.toDevice().type() == options_.device.type()) return ir::RankDevice{};

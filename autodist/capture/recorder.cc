@@ -294,7 +294,7 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
   auto recorder = std::make_shared<RecorderState>(options, step);
   OpRecorder& ops = *recorder->ops;
   declare_all(ops, step, batch, options.scaled_loss);
-  const GradientsAside aside(step.parameters);
+  const GradientsAside aside(step);
   try {
     const Recorded recorded(recorder);
     run(*recorder);

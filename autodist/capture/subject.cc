@@ -201,7 +201,7 @@ std::vector<bool> Subject::booleans_of_example(std::uint64_t seed_of_run) const 
 Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
   restore_buffers();
   seed(seed_of_run);
-  const GradientsAside aside(step_.parameters);
+  const GradientsAside aside(step_);
   const PlainOps plain_ops;
   std::vector<at::Tensor> returned;
   {

@@ -168,7 +168,7 @@ std::vector<HeldState::Piece> HeldState::pieces_of(program::State state, ir::Var
       if (layouts[i].variable != variable) continue;
       if (state == program::State::kRule && !rules.empty()) add_state(layouts[i], rules[i]);
       if (state == program::State::kParameters && !rules.empty()) {
-        const comm::Payload parameters = slices_.owner.parameters(id);
+        const comm::Payload parameters = slices_.owner.reloaded_parameters(id);
         add_part(layouts[i], parameters.data, parameters.keep);
       }
       if (state == program::State::kOwedAverage && slices_.owner.residual(id) != nullptr) {
@@ -330,7 +330,7 @@ void HeldState::put_parameters(const StateTensors& tensors, const program::Trans
   const ir::Graph& graph = *program_.graph;
   for (const program::SliceId slice : slices_.owner.slices()) {
     if (keeps_newest_copies(program_.slice(slice).exchange)) continue;
-    slices_.variables.overwrite(slice, slices_.owner.parameters(slice));
+    slices_.variables.overwrite(slice, slices_.owner.reloaded_parameters(slice));
   }
   std::map<ir::VariableId, torch::Tensor> copies;  // on the host
   for (const program::Move& move : transition.moves) {

@@ -485,6 +485,11 @@ comm::Payload Owner::parameters(program::SliceId id) {
   return slice.before_reload.keep ? slice.before_reload : lent(slice, slice.master);
 }
 
+comm::Payload Owner::reloaded_parameters(program::SliceId id) {
+  const Owned& slice = owned(id);
+  return lent(slice, slice.master);
+}
+
 bool Owner::updates_any_of(ir::VariableId variable) const {
   return std::any_of(owned_.begin(), owned_.end(), [&](const Owned& slice) {
     return slice.master && std::any_of(slice.pieces.begin(), slice.pieces.end(),

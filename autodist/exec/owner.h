@@ -93,6 +93,8 @@ class Owner {
   // The parameters of the newest version, where the owner updates: a rank that has not begun the
   // next step yet may ask when reload() has changed them here already. By the merging thread.
   [[nodiscard]] comm::Payload parameters(program::SliceId slice);
+  // These with what reload() has changed, once all ranks have come to it.
+  [[nodiscard]] comm::Payload reloaded_parameters(program::SliceId slice);
   // Whether a slice of it is updated here, and so reload() takes its values.
   [[nodiscard]] bool updates_any_of(ir::VariableId variable) const;
   // Takes a variable's values (dense, row-major) for the newest where the owner updates. By the

@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <complex>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -105,9 +106,10 @@ struct RankGenerator {  // the rank's random generator, seeded anew at every ste
   friend bool operator==(RankGenerator, RankGenerator) { return true; }
 };
 using Values = std::vector<std::optional<ValueId>>;
-using Argument = std::variant<None, ValueId, Values, Affine, double, bool, std::string,
-                              std::vector<Affine>, std::vector<double>, std::vector<bool>,
-                              RankDevice, HostDevice, RankGenerator, Quotient>;
+using Argument =
+    std::variant<None, ValueId, Values, Affine, double, bool, std::string, std::vector<Affine>,
+                 std::vector<double>, std::vector<bool>, RankDevice, HostDevice, RankGenerator,
+                 Quotient, std::complex<double>>;
 
 // None: not a tensor (or an undefined one); nothing reads it.
 using Result = std::variant<None, ValueId, Values>;

@@ -130,6 +130,10 @@ class Writer {
       put(quotient.numerator, out->mutable_quotient()->mutable_numerator());
       put(quotient.denominator, out->mutable_quotient()->mutable_denominator());
     }
+    void operator()(std::complex<double> number) const {
+      out->mutable_complex()->set_real(number.real());
+      out->mutable_complex()->set_imaginary(number.imag());
+    }
   };
 
   void add(const Op& op) {
@@ -306,6 +310,8 @@ class Reader {
         return RankGenerator{};
       case proto::Argument::kQuotient:
         return Quotient{affine(in.quotient().numerator()), affine(in.quotient().denominator())};
+      case proto::Argument::kComplex:
+        return std::complex<double>(in.complex().real(), in.complex().imaginary());
       case proto::Argument::KIND_NOT_SET:
         return None{};
     }

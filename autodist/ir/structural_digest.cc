@@ -29,6 +29,7 @@ class StructureEncoder {
     encode(quotient.numerator);
     encode(quotient.denominator);
   }
+  void encode(std::complex<double> number) { out_.add_each(number.real(), number.imag()); }
   void encode(const std::vector<Affine>& affines) {
     out_.add_all(affines, [&](const Affine& affine) { encode(affine); });
   }

@@ -70,6 +70,9 @@ struct ArgumentText {
     return fmt::format("({})/({})", to_string(quotient.numerator), to_string(quotient.denominator));
   }
   std::string operator()(double number) const { return fmt::format("{:#}", number); }
+  std::string operator()(std::complex<double> number) const {
+    return fmt::format("{:#}{:+#}j", number.real(), number.imag());
+  }
   std::string operator()(bool flag) const { return flag ? "true" : "false"; }
   std::string operator()(const std::string& text) const { return quoted(text); }
   std::string operator()(const std::vector<Affine>& affines) const { return list(affines); }

@@ -11,10 +11,13 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def _is_plain(value):
-    if isinstance(value, (tuple, list)):
-        return len(value) <= 64 and all(_is_plain(each) for each in value)
-    if isinstance(value, dict):
-        return len(value) <= 64 and all(_is_plain(each) for each in value.values())
+    try:
+        if isinstance(value, (tuple, list)):
+            return len(value) <= 64 and all(_is_plain(each) for each in value)
+        if isinstance(value, dict):
+            return len(value) <= 64 and all(_is_plain(each) for each in value.values())
+    except Exception:  # a class of somebody's that has no length, say
+        return False
     return isinstance(value, _PLAIN)
 
 

@@ -229,6 +229,7 @@ class Step:
         batch = self._arguments_of(tensors)
         if self._before is None:
             self._before = _host_state.snapshot(self.model, self.loss_fn)
+        memory = [buffer.detach() for _, _, buffer in self._places]  # whatever `.data` becomes
         with modes(self.model, self._modes), capturing():
             if self.loss_fn is None:
                 result = self.model(*batch)
@@ -249,7 +250,7 @@ class Step:
                 f"loss_fn: the loss of a {type(result).__name__} is computed when it is asked for, and "
                 "no field of it. Make it a field, or return (loss, …)."
             )
-        self._keep_buffers("the step replaces a buffer")
+        self._keep_buffers("the step replaces a buffer", memory)
         if not self._children:
             self._children = dict(self.model.named_modules())
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
@@ -327,19 +328,23 @@ class Step:
             raise UsageError("export: forward must return a tensor, or a tuple of tensors")
         return list(result)
 
-    def _keep_buffers(self, what):
-        """`self.count = self.count + 1` makes a new tensor; the job knows the old one."""
-        for module, name, buffer in self._places:
+    def _keep_buffers(self, what, memory=None):
+        """`self.count = self.count + 1` makes a new tensor; the job knows the old one. So does
+        `self.count.data = …` of its memory, which is given where that may have happened."""
+        for i, (module, name, buffer) in enumerate(self._places):
             now = module._buffers.get(name)
-            if now is buffer:
+            own = buffer if memory is None else memory[i]
+            if now is buffer and own.data_ptr() == buffer.data_ptr():
                 continue
-            if now is None or now.shape != buffer.shape or now.dtype != buffer.dtype:
+            if now is None or now.shape != own.shape or now.dtype != own.dtype:
                 raise UsageError(
                     f"{what}: '{name}' has another shape or type now. Write new values into it "
                     "(copy_())."
                 )
             with torch.no_grad():
-                buffer.copy_(now)
+                own.copy_(now)
+            if own.data_ptr() != buffer.data_ptr():
+                buffer.data = own
             module._buffers[name] = buffer
 
     def evaluate(self, function, arguments, keywords):

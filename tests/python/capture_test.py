@@ -55,6 +55,33 @@ class Counting(nn.Module):
         return (error * torch.ones_like(weights)).sum() / x.shape[0] / self.seen.clamp(max=2.0)
 
 
+class Irreps(tuple):
+    """A tuple without a length, as e3nn has."""
+
+    def __len__(self):
+        raise NotImplementedError
+
+
+class Centering(nn.Module):
+    """Gives a buffer other memory, begins a sum with one that requires a gradient, and computes with
+    complex numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+        self.shape = (Irreps((1, 2)),)
+        self.register_buffer("center", torch.zeros(3))
+        self.register_buffer("zero", torch.tensor(0.0))
+
+    def forward(self, x, y):
+        out = self.fc(x)
+        turned = torch.polar(out.abs() + 0.1, y) * (2j - out)
+        loss = self.zero.requires_grad_() + (turned * torch.full((3,), 1j)).imag.square().mean()
+        loss = loss + (out - self.center).square().mean()
+        self.center.data = 0.9 * self.center + 0.1 * out.detach().mean(0)
+        return loss
+
+
 class Doubling(torch.autograd.Function):
     @staticmethod
     def forward(context, x):
@@ -183,6 +210,11 @@ def main():
     places = (counting.seen, counting.mean)
     agrees(counting, None, batches(6, 6, 6))
     assert counting.seen is places[0] and counting.mean is places[1] and counting.seen.item() == 3
+
+    centering = Centering()
+    memory = centering.center.data_ptr()
+    agrees(centering, None, batches(6, 6, 4))
+    assert centering.center.data_ptr() == memory and centering.zero.grad is None
 
     agrees(nn.Linear(4, 3), custom, batches(6, 6, 4))
 
