@@ -41,6 +41,10 @@ struct Options {
 struct CapturedStep {
   ir::Graph graph;
   Bindings tensors;
+  // The batch is symbolic, and yet a replay on one sample differs from the step by some bits: a
+  // tensor with a dimension of 1 lies in memory as others do not, and kernels round by that. Such a
+  // batch is to be captured by itself, without a symbolic one.
+  bool single_sample_differs = false;
 };
 
 // For messages: which number of data guard `index` of the graph is about, and what to write in its

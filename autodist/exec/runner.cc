@@ -326,14 +326,18 @@ class Runner::Impl {
   // was called: the job goes on from that.
   std::map<ir::VariableId, std::uint64_t> take_changes() {
     LocalVariables& variables = engine_.slices().variables;
-    std::map<ir::VariableId, std::uint64_t> changes;
-    for (const ir::VariableId id : trained_) {
-      const std::string& name = program_->graph->variable(id).name;
-      if (variables.watch().is_noted(id)) {
-        if (const auto digest = variables.watch().take_change(id, name)) changes[id] = *digest;
-      } else {
+    std::vector<ir::VariableId> noted;
+    for (const ir::VariableId id : trained_) {  // all of them, before any is taken
+      if (!variables.watch().is_noted(id)) {
         variables.check_untouched(id);
+        continue;
       }
+      variables.watch().check_kind(id, program_->graph->variable(id).name);
+      noted.push_back(id);
+    }
+    std::map<ir::VariableId, std::uint64_t> changes;
+    for (const ir::VariableId id : noted) {
+      if (const auto digest = variables.watch().take_change(id)) changes[id] = *digest;
     }
     const bool together = std::exchange(asks_all_, false);
     if (together) engine_.news().agree_on_changes(changes, step_);

@@ -42,17 +42,20 @@ void TensorWatch::note(ir::VariableId variable, std::uint64_t digest) {
   watched_[variable.value].digest = digest;
 }
 
-std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable,
-                                                      const std::string& name) {
+void TensorWatch::check_kind(ir::VariableId variable, const std::string& name) const {
+  const Watched& watched = watched_[variable.value];
+  const torch::Tensor& model = watched.model;
+  if (of_one_kind(model, watched.handle)) return;
+  fail(ErrorCode::kUsage,
+       "step: '{}' was {} on {} and is {} on {} now. What is trained keeps its type, shape and "
+       "device: write new values into it, or distribute the changed model.",
+       name, describe(watched.handle), watched.handle.device().str(), describe(model),
+       model.device().str());
+}
+
+std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable) {
   Watched& watched = watched_[variable.value];
   torch::Tensor& model = watched.model;
-  if (!of_one_kind(model, watched.handle)) {
-    fail(ErrorCode::kUsage,
-         "step: '{}' was {} on {} and is {} on {} now. What is trained keeps its type, shape and "
-         "device: write new values into it, or distribute the changed model.",
-         name, describe(watched.handle), watched.handle.device().str(), describe(model),
-         model.device().str());
-  }
   const std::uint64_t before = *std::exchange(watched.digest, std::nullopt);
   const std::uint64_t now = digest_of_values(model);
   if (model.data_ptr() != watched.handle.data_ptr() ||
@@ -63,12 +66,6 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable,
   }
   accept(variable);
   return now == before ? std::nullopt : std::optional(now);
-}
-
-bool TensorWatch::is_changed(ir::VariableId variable) const {
-  const Watched& watched = watched_[variable.value];
-  if (!watched.digest) return is_touched(variable);
-  return digest_of_values(watched.model) != *watched.digest;
 }
 
 bool TensorWatch::is_touched(ir::VariableId variable) const {

@@ -35,13 +35,13 @@ class TensorWatch {
 
   void forget(ir::VariableId variable) { watched_[variable.value].digest.reset(); }
 
+  // Throws Error(kUsage) where the model's tensor is of another type, shape or layout than the
+  // variable, with `name`.
+  void check_kind(ir::VariableId variable, const std::string& name) const;
   // The digest of a noted variable's values if they are others now; forgets the note. Values that
   // were put in the place of its storage go into the old one, which the job knows, and the model's
-  // tensor is that again. Throws Error(kUsage) for another type, shape or layout, with `name`. By
-  // the thread that steps.
-  std::optional<std::uint64_t> take_change(ir::VariableId variable, const std::string& name);
-  // Whether take_change() would find one; of one that is not noted, whether it is touched.
-  [[nodiscard]] bool is_changed(ir::VariableId variable) const;
+  // tensor is that again. By the thread that steps. REQUIRES: check_kind().
+  std::optional<std::uint64_t> take_change(ir::VariableId variable);
   [[nodiscard]] bool is_noted(ir::VariableId variable) const {
     return watched_[variable.value].digest.has_value();
   }

@@ -79,7 +79,7 @@ def _guarded_clipping(function):
 
     @functools.wraps(function)
     def clip(parameters, *arguments, **keywords):
-        if _live:
+        if _live and not _asking.updates:
             parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
             _refuse(
                 name.lstrip("_"),
@@ -142,7 +142,7 @@ def _guarded_state_dict(function):
 def _guarded_load(function):
     @functools.wraps(function)
     def load_state_dict(self, state_dict, *arguments, **keywords):
-        if _live and state_dict.get("state"):
+        if _live and not _asking.updates and state_dict.get("state"):
             _refuse(
                 "optimizer.load_state_dict()",
                 [tensor for group in self.param_groups for tensor in group["params"]],

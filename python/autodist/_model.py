@@ -87,6 +87,11 @@ def modes(model, wanted):
             module.training = flag
 
 
+def _lies_as(a, b):
+    """Whether two tensors are of the same memory, and in the same order."""
+    return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
+
+
 class Step:
     """A step as the extension takes it (autodist/app/python/training_step.h).
 
@@ -157,6 +162,7 @@ class Step:
             module: module.training and not evaluates for module in model.modules()
         }
         self._children = {}  # {path: module} as the step was called last
+        self._memory = []  # of the buffers in their places, from the first call on
         # Where a module keeps each buffer: forward may put another tensor there.
         self._places = [
             (module, name, buffer)
@@ -229,7 +235,8 @@ class Step:
         batch = self._arguments_of(tensors)
         if self._before is None:
             self._before = _host_state.snapshot(self.model, self.loss_fn)
-        memory = [buffer.detach() for _, _, buffer in self._places]  # whatever `.data` becomes
+        # Whatever `.data` becomes.
+        memory = self._memory = [buffer.detach() for _, _, buffer in self._places]
         with modes(self.model, self._modes), capturing():
             if self.loss_fn is None:
                 result = self.model(*batch)
@@ -257,9 +264,9 @@ class Step:
 
     def take_buffers(self):
         """Before a step: the values of buffers that were assigned anew between the steps."""
-        for module, name, buffer in self._places:
-            if module._buffers.get(name) is not buffer:
-                return self._keep_buffers("a buffer was assigned anew")
+        for (module, name, buffer), memory in zip(self._places, self._memory):
+            if module._buffers.get(name) is not buffer or buffer.data_ptr() != memory.data_ptr():
+                return self._keep_buffers("a buffer was assigned anew", self._memory)
         return None
 
     def changed(self):
@@ -334,7 +341,7 @@ class Step:
         for i, (module, name, buffer) in enumerate(self._places):
             now = module._buffers.get(name)
             own = buffer if memory is None else memory[i]
-            if now is buffer and own.data_ptr() == buffer.data_ptr():
+            if now is buffer and _lies_as(buffer, own):
                 continue
             if now is None or now.shape != own.shape or now.dtype != own.dtype:
                 raise UsageError(
@@ -343,7 +350,7 @@ class Step:
                 )
             with torch.no_grad():
                 own.copy_(now)
-            if own.data_ptr() != buffer.data_ptr():
+            if not _lies_as(buffer, own):
                 buffer.data = own
             module._buffers[name] = buffer
 

@@ -105,7 +105,13 @@ def _groups_by_name(optimizers, names):
         for group in optimizer.param_groups:
             for tensor in group["params"]:
                 if id(tensor) in names:
-                    groups[names[id(tensor)][0]] = (optimizer, group)
+                    name = names[id(tensor)][0]
+                    if name in groups:
+                        raise UsageError(
+                            f"optimizer: several of the list hold '{name}', which each would update. "
+                            "Give it to one of them."
+                        )
+                    groups[name] = (optimizer, group)
                 elif tensor.requires_grad:
                     raise UsageError(
                         "optimizer: it holds a parameter that is not the model's. Make it of "
@@ -245,7 +251,7 @@ def of_names(parameters, names):
 
 def check_sparse(optimizer, graph):
     """Refuses what torch's SparseAdam does when its step is called: a dense gradient."""
-    if not any(isinstance(each, torch.optim.SparseAdam) for each in _listed(optimizer)):
+    if not isinstance(optimizer, torch.optim.SparseAdam):
         return
     dense = [each.name for each in graph.variables if each.used and not each.sparse]
     if dense:
@@ -306,12 +312,19 @@ class Followed:
         """Of the first group, as the next step takes it; None where nothing is followed."""
         return None if self._optimizer is None else float(self._optimizer.param_groups[0]["lr"])
 
-    @property
-    def kept(self):
-        """Nothing: the session has the state."""
+    kept = None  # the session has the state
+
+    def note_loaded(self, step):
+        """Nothing: the session says so."""
+
+    def put_newest(self, fetched):
+        """Nothing: what was fetched is what the step made."""
 
     def check_plan(self, handle):
         """Nothing: our rules train under any."""
+
+    def check_strategy(self, strategy):
+        """Nothing."""
 
     def updating(self, handle, seed):
         """Around a step of the session, which updates the parameters by itself."""

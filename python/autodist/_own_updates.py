@@ -9,6 +9,7 @@ the session makes no call that may save, which would find gradients.
 import contextlib
 import inspect
 import random
+import warnings
 
 import torch
 
@@ -22,6 +23,11 @@ TEXT = f"user:rule={_RULE},lr=1"
 def check(optimizers):
     """That each one's step can be called as it will be."""
     for each in optimizers:
+        if isinstance(each, torch.optim.SparseAdam):
+            raise UsageError(
+                "optimizer: SparseAdam trains sparse gradients alone, and an optimizer that updates by "
+                "its own step gets dense ones. Give a new SparseAdam for the whole model, or another."
+            )
         parameters = list(inspect.signature(type(each).step).parameters.values())[1:]
         needed = [p.name for p in parameters
                   if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -49,9 +55,11 @@ class OwnUpdates:
         self._optimizers = optimizers
         self._trained = [(name, tensor) for name, tensor in parameters if tensor.requires_grad]
         self._updated = None  # tensors that have a gradient in the step, once the graph is known
+        self._unused = []  # the others
         self._values = []  # of those, while the variables hold gradients
         self._gradients = []
         self._scales_loss = scales_loss
+        self.kept = _States(optimizers)  # what a checkpoint keeps of them
 
     @property
     def lr(self):
@@ -59,10 +67,11 @@ class OwnUpdates:
         rate = self._optimizers[0].param_groups[0].get("lr")
         return None if rate is None else float(rate)
 
-    @property
-    def kept(self):
-        """What a checkpoint keeps of them."""
-        return _States(self._optimizers)
+    def note_loaded(self, step):
+        """A checkpoint of that step was loaded."""
+        if step > 0 and not self.kept.is_loaded:
+            warnings.warn("the checkpoint has no state of the optimizer, which begins anew: another kind "
+                          "of optimizer wrote it", stacklevel=4)
 
     def check_plan(self, handle):
         """Refuses what has no gradient of a whole step at every rank."""
@@ -72,13 +81,24 @@ class OwnUpdates:
                 f"optimizer: {kind} updates all parameters at every rank, and the plan places stages "
                 "of the graph on different ones. Take a strategy that places nothing."
             )
-        for node in handle.strategy.nodes:
+        self.check_strategy(handle.strategy)
+
+    def check_strategy(self, strategy):
+        """Refuses one that has asynchronous variables."""
+        kind = type(self._optimizers[0]).__name__
+        for node in strategy.nodes:
             for each in (node, *node.parts):
                 if not getattr(each.synchronizer, "sync", True):
                     raise UsageError(
                         f"optimizer: {kind} updates by the averaged gradient of a whole step, and "
                         f"'{node.name}' is asynchronous (sync=false). Take a synchronous strategy."
                     )
+
+    def put_newest(self, fetched):
+        """In the places of what was fetched by name while the variables held gradients."""
+        for name, tensor in self._trained:
+            if name in fetched:
+                fetched[name] = tensor.detach().clone()
 
     def tell(self, handle):
         """Nothing: its step reads its options itself."""
@@ -91,15 +111,18 @@ class OwnUpdates:
         """Around a step of the session, in a job with that seed."""
         if self._updated is None:
             self._begin(handle)
+        skipped = handle.loss_scale().skipped if self._scales_loss else 0
+        self._settle(handle)  # another step of the job may have updated them
         with torch.no_grad():
             for value, tensor in zip(self._values, self._updated):
                 value.copy_(tensor)
-        skipped = self._skipped_steps(handle)
         try:
             yield
-            for tensor in self._updated:
-                handle.settle(tensor)
-            is_skipped = self._skipped_steps(handle) > skipped
+            self._settle(handle)
+            is_skipped = self._scales_loss and handle.skipped_steps() > skipped
+            loss = handle.job_loss()
+            loss.value()  # waits until the samples are known
+            is_skipped = is_skipped or loss.samples == 0  # then variables stay as they are
             with torch.no_grad():
                 for gradient, tensor in zip(self._gradients, self._updated):
                     gradient.copy_(tensor)
@@ -107,6 +130,8 @@ class OwnUpdates:
             self._put_back()
         if is_skipped:
             return
+        for tensor in self._unused:
+            tensor.grad = None
         for gradient, tensor in zip(self._gradients, self._updated):
             tensor.grad = gradient
         with _guards.own_step(), self._same_numbers(f"{seed} {handle.step}"):
@@ -118,6 +143,7 @@ class OwnUpdates:
                 for name in (each.name, *each.aliases)}
         unique = {id(tensor): tensor for name, tensor in self._trained if name in used}
         self._updated = list(unique.values())
+        self._unused = [tensor for _, tensor in self._trained if id(tensor) not in unique]
         self._values = [torch.empty_like(each) for each in self._updated]
         self._gradients = [torch.empty_like(each) for each in self._updated]
 
@@ -135,18 +161,27 @@ class OwnUpdates:
                 if not torch.equal(value, tensor):
                     tensor.copy_(value)
 
-    def _skipped_steps(self, handle):
-        """By the loss scale: they have updated nothing."""
-        return handle.loss_scale().skipped if self._scales_loss else 0
+    def _settle(self, handle):
+        for tensor in self._updated:
+            handle.settle(tensor)
 
 
 class _States:
     def __init__(self, optimizers):
         self._optimizers = optimizers
+        self.is_loaded = False
 
     def state_dict(self):
         return {"optimizers": [each.state_dict() for each in self._optimizers]}
 
     def load_state_dict(self, state):
-        for each, own in zip(self._optimizers, state["optimizers"]):
-            each.load_state_dict(own)
+        states = state["optimizers"]
+        if len(states) != len(self._optimizers):
+            raise UsageError(
+                f"optimizer: the checkpoint has the states of {len(states)}, and this session has "
+                f"{len(self._optimizers)}. Give as many as the run that wrote it."
+            )
+        self.is_loaded = True
+        with _guards.own_step():
+            for each, own in zip(self._optimizers, states):
+                each.load_state_dict(own)

@@ -193,6 +193,7 @@ class Session:
         tensors = self._step.fitting(batch, "batch")
         self._begin_step()
         fetched = self._run(self._handle.run_and_fetch, list(names), tensors)
+        self._optimizer.put_newest(fetched)
         self._end_step()
         return fetched
 
@@ -297,6 +298,8 @@ class Session:
         if not isinstance(plan, (str, _autodist.Strategy)):
             raise UsageError(f"change_plan: plan={plan!r}: a builder's name or a Strategy expected.")
         before = self.strategy
+        if isinstance(plan, _autodist.Strategy):
+            self._optimizer.check_strategy(plan)
         change = self._handle.change_plan(plan)
         try:
             self._optimizer.check_plan(self._handle)
@@ -355,8 +358,7 @@ class Session:
         UsageError
             After the first step.
         """
-        with self._settler.untouched():
-            return self._handle.load(_arguments.path("directory", directory))
+        return self._loaded(self._handle.load, _arguments.path("directory", directory))
 
     def resume(self, directory=None):
         """Load the newest checkpoint if there is one, else begin; every rank calls it.
@@ -382,8 +384,14 @@ class Session:
         UsageError
             After the first step.
         """
+        return self._loaded(self._handle.resume, _arguments.path("directory", directory, b""))
+
+    def _loaded(self, load, directory):
         with self._settler.untouched():
-            return self._handle.resume(_arguments.path("directory", directory, b""))
+            step = load(directory)
+        for each in self._of_job:
+            each._optimizer.note_loaded(each.step)
+        return step
 
     def snapshot(self):
         """Let the job's state be copied into memory, here, between two steps.
@@ -441,7 +449,7 @@ class Session:
             return
         try:
             self.keep(name, self._optimizer.kept)
-        except UsageError as error:
+        except Exception as error:
             warnings.warn(f"checkpoints of the session are without its optimizer's state, as {error}",
                           stacklevel=4)
 

@@ -82,6 +82,38 @@ class Centering(nn.Module):
         return loss
 
 
+class Attending(nn.Module):
+    """Its matrices lie in memory in another way for a single sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 32)
+        self.position = nn.Parameter(torch.randn(1, 16, 32))
+        self.heads = nn.Linear(32, 96)
+        self.out = nn.Linear(32, 20)
+
+    def forward(self, x):
+        hidden = self.embed(x) + self.position
+        rows, length, width = hidden.shape
+        q, k, v = (each.view(rows, length, 4, width // 4).transpose(1, 2)
+                   for each in self.heads(hidden).split(width, 2))
+        mixed = (q @ k.transpose(-2, -1)).softmax(-1) @ v
+        out = self.out(mixed.transpose(1, 2).contiguous().view(rows, length, width))
+        return functional.cross_entropy(out.flatten(0, 1), x.flatten())
+
+
+class Squeezing(nn.Module):
+    """Computes something else for a single sample, as squeeze() may."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x):
+        out = self.fc(x).squeeze()
+        return out - out.mean(0) if out.dim() == 2 else (2 * out).reshape(1, 3)
+
+
 class Doubling(torch.autograd.Function):
     @staticmethod
     def forward(context, x):
@@ -217,6 +249,11 @@ def main():
     assert centering.center.data_ptr() == memory and centering.zero.grad is None
 
     agrees(nn.Linear(4, 3), custom, batches(6, 6, 4))
+
+    # A single sample is captured by itself where it is another step, the example's or a later one.
+    for sizes in ((1, 1, 4, 1), (4, 1, 4), (2, 1)):
+        agrees(Attending(), None, [(torch.randint(20, (rows, 16)),) for rows in sizes])
+        assert agrees(Squeezing(), mse, batches(*sizes)) == (sizes == (2, 1))
 
     # A recurrent network; its second length is captured when it comes.
     class Recurrent(nn.Module):

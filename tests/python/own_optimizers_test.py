@@ -205,7 +205,12 @@ def run_train():
         schedulers = [schedule(each) for each in made]
         losses, plans = [], set()
         for number in range(40 if MORE[0] == "auto" else STEPS):
-            losses.append(float(step(*batch(number))))
+            if number == 5:
+                fetched = step.run_and_fetch(["loss", "first.weight"], *batch(number))
+                losses.append(fetched["loss"].item())
+                assert torch.equal(fetched["first.weight"], model.first.weight)
+            else:
+                losses.append(float(step(*batch(number))))
             plans.add(step.strategy.id)
             assert step.lr == made[0].param_groups[0]["lr"]
             for each in schedulers:
@@ -218,12 +223,12 @@ def run_train():
 
 
 def run_scaled():
-    """A step that the loss scale skips calls nobody."""
-    model = without_norm(make())
+    """A step that the loss scale skips calls nobody; the chief saves alone, which is due later."""
+    model = make()
     made = optim.Rprop(model.parameters(), lr=0.01)
     job = autodist.AutoDist(f"local:{RANKS}", builder="PS",
                             loss_scaling="dynamic:scale=1024,growth=2,backoff=0.5,interval=3")
-    seen = []
+    seen, weights = [], {}
     with job.distribute(model, mse, made, halves(job)) as step:
         for number in range(STEPS):
             x, y = batch(number)
@@ -233,6 +238,11 @@ def run_scaled():
             before = model.first.weight.detach().clone()
             step(x, y)
             seen.append(torch.equal(before, model.first.weight))
+            weights[step.step] = model.first.weight.detach().clone()
+            if number == 1 and step.is_chief:
+                step.save(MORE[0])
+        if step.is_chief:
+            torch.save(weights, OUT)
     assert seen == [number == 4 for number in range(STEPS)], seen
 
 
@@ -240,6 +250,7 @@ def run_resumed():
     """A checkpoint has the states of optimizers; the first run ends in the middle."""
     model = make()
     made = matrices_and_others(model)
+    model.unused.grad = torch.ones_like(model.unused)  # which no step makes anew
     job = autodist.AutoDist(f"local:{RANKS}", builder="PartitionedPS")
     with job.distribute(model, mse, made, halves(job)) as step:
         begun = step.resume(MORE[0]) if MORE else 0
@@ -247,10 +258,12 @@ def run_resumed():
         for number in range(begun, STEPS):
             losses.append(float(step(*batch(number))))
             if not MORE and number == 2:
+                step.run_local(*(each[:0] for each in batch(0)))  # nobody has rows: nothing changes
                 comparing.raised(autodist.UsageError, "is asynchronous", step.change_plan, "PS:sync=false")
             if MORE and not begun and number == STEPS // 2:
                 step.save(MORE[0])
                 break
+        assert torch.equal(model.unused, torch.ones_like(model.unused))
         if step.is_chief:
             torch.save({"losses": losses, "state": model.state_dict()}, OUT)
 
@@ -318,7 +331,9 @@ def main():
         check(name, case)
     refused("LBFGS.step needs 'closure'", lambda model: optim.LBFGS(model.parameters()))
     refused("does not hold 'unused'", lambda model: matrices_and_others(model)[:1])
-    refused("is dense", lambda model: [optim.SparseAdam(list(model.parameters()))])
+    refused("gets dense ones", lambda model: [optim.SparseAdam(list(model.parameters()))])
+    refused("several of the list hold 'first.weight'",
+            lambda model: [Lion(model.parameters()), Lion([model.first.weight])])
     model = make()
     comparing.refused("is asynchronous", autodist.AutoDist(builder="PS:sync=false").distribute, model, mse,
                       Lion(model.parameters()), batch(0))
@@ -345,13 +360,21 @@ def main():
         assert begun + found["losses"] == whole["losses"], (begun, found["losses"], whole["losses"])
         assert all(torch.equal(found["state"][name], each) for name, each in whole["state"].items())
         print("a checkpoint: goes on as it would have")
+        saved = os.path.join(folder, "alone")
+        comparing.run(__file__, "scaled", out, saved)
+        (name,) = os.listdir(saved)
+        model = make(seed=8)
+        with autodist.AutoDist(initial_weights=os.path.join(saved, name, "model.safetensors")).distribute(
+                model, mse, "sgd", batch(0)):
+            assert torch.equal(model.first.weight, torch.load(out)[int(name.split("-")[1])]), name
+        print(f"a step that is skipped, and {name}, which the chief has asked for alone: as they should be")
         noisy = []
         for _ in range(2):
             comparing.run(__file__, "noisy", out)
             noisy.append(torch.load(out)["losses"])
         assert noisy[0] == noisy[1], noisy
         print("an optimizer that draws: alike at all ranks, and in two runs")
-    for case in ("scaled", "several", "differs"):
+    for case in ("several", "differs"):
         comparing.run(__file__, case, "")
         print(f"{case}: as it should")
 

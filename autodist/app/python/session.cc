@@ -195,6 +195,7 @@ void bind_session(py::module_& module) {
       .def("summarise", called(&Session::summarise))
       .def("last_summary", called(&Session::last_summary))
       .def("loss_scale", called(&Session::loss_scale))
+      .def("skipped_steps", called(&Session::skipped_steps))
       .def("export_torchscript", called(&Session::export_torchscript))
       // Rows since the last call, as JSON for Chrome and Perfetto.
       .def("write_trace",

@@ -195,6 +195,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   result.bindings = capture::bind(*result.graph, result.step, capture::device_of(result.step),
                                   captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
+  result.single_sample_differs = captured.single_sample_differs;
   return result;
 }
 

@@ -22,8 +22,9 @@ struct Captured {
   TrainingStep step;       // named.step as it is captured
   std::uint64_t seed = 0;  // of its random numbers
   std::shared_ptr<const ir::Graph> graph;
-  capture::Bindings bindings;  // of the graph, to this rank's own tensors
-  capture::Bindings tensors;   // of the capture
+  capture::Bindings bindings;          // of the graph, to this rank's own tensors
+  capture::Bindings tensors;           // of the capture
+  bool single_sample_differs = false;  // capture::CapturedStep
 
   // "" where a job has one step alone.
   [[nodiscard]] const std::string& name() const { return named.name; }

@@ -113,6 +113,9 @@ std::vector<double> Session::sum_over_ranks(const std::vector<double>& values) {
 ir::LossScale Session::loss_scale() {
   return together(job_.get(), [&] { return turn().loss_scale(); });
 }
+std::int64_t Session::skipped_steps() {
+  return together(job_.get(), [&] { return own_step().runner().loss_scale().skipped; });
+}
 std::vector<StepSummary> Session::remaining_summaries() {
   return together(job_.get(), [&] { return turn().remaining_summaries(); });
 }

@@ -283,6 +283,9 @@ class Session {
   // With loss scaling: the scale of the next step, and how many steps were skipped so far. Waits
   // until all ranks have computed the last step. Error(kUsage) without.
   ir::LossScale loss_scale();
+  // How many it has skipped, for what a program does at the end of a step: unlike loss_scale() this
+  // saves nothing that is due. REQUIRES: loss scaling; a step was run.
+  std::int64_t skipped_steps();
 
   // Until it returns, variables may be of any version; afterwards they are the newest, at every
   // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.

@@ -44,13 +44,20 @@ int comparisons(const ir::Graph& graph, bool of_example) {
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-                       std::shared_ptr<const program::Program> program, program::Rank rank)
-    : step_(step), trains_(trains), program_(std::move(program)), rank_(rank) {
+                       bool single_sample_differs, std::shared_ptr<const program::Program> program,
+                       program::Rank rank)
+    : step_(step),
+      trains_(trains),
+      single_samples_differ_(single_sample_differs),
+      program_(std::move(program)),
+      rank_(rank) {
   shapes_.push_back({program_->graph,
                      std::move(tensors),
                      {},
                      nullptr,
-                     comparisons(*program_->graph, /*of_example=*/true)});
+                     comparisons(*program_->graph, /*of_example=*/true),
+                     0,
+                     single_sample_differs});
 }
 
 exec::StepResult ShapeCache::step(exec::Runner& runner, const Batch& rows, bool last) {
@@ -114,7 +121,9 @@ ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch
   };
   const auto found = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
     const bool accepts = shape.code ? shape.code->accepts(rows) : runner.accepts(rows);
-    return accepts && (wanted.way == ir::Way() || goes(shape));
+    const bool is_apart =
+        shape.single_sample_differs && capture::samples_of(*shape.captured, rows) == 1;
+    return accepts && !is_apart && (wanted.way == ir::Way() || goes(shape));
   });
   if (found != shapes_.end()) {
     shapes_.splice(shapes_.begin(), shapes_, found);
@@ -142,8 +151,15 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   options.cost_repetitions = 0;
   options.scaled_loss = ir::scales_loss(*program_->graph);
   options.booleans = wanted.way.booleans;
-  capture::CapturedStep captured =
-      trains_ ? capture::capture(step, options) : capture::capture_evaluation(step, options);
+  const bool is_single = capture::samples_of(*program_->graph, rows) == 1;
+  options.symbolic_batch = !(is_single && single_samples_differ_);
+  const auto capture = trains_ ? capture::capture : capture::capture_evaluation;
+  capture::CapturedStep captured = capture(step, options);
+  single_samples_differ_ |= captured.single_sample_differs;
+  if (is_single && captured.single_sample_differs) {
+    options.symbolic_batch = false;
+    captured = capture(step, options);
+  }
   ++captures_;
   if (!wanted.number_of_data.empty()) {
     ++captures_for_numbers_;
@@ -155,7 +171,8 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
               {},
               nullptr,
               comparisons(*graph, /*of_example=*/false),
-              options.seed};
+              options.seed,
+              captured.single_sample_differs};
   prepare(shape);
   return shape;
 }

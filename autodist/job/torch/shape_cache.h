@@ -23,11 +23,12 @@ namespace autodist::job {
 
 class ShapeCache {
  public:
-  // `step` and the tensors of its first capture, for which `program` was made; all ranks have
-  // agreed on that. Where it does not train, its `evaluate` was captured. `step` outlives the
-  // cache.
+  // `step`, and of its first capture the tensors and whether a single sample differs; `program` was
+  // made for that, and all ranks have agreed on it. Where the step does not train, its `evaluate`
+  // was captured. `step` outlives the cache.
   ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-             std::shared_ptr<const program::Program> program, program::Rank rank);
+             bool single_sample_differs, std::shared_ptr<const program::Program> program,
+             program::Rank rank);
 
   // One step of `runner` on this rank's rows. Where their shapes or their way are new, the step is
   // captured with them first; that costs as much as the capture at the start, and happens at this
@@ -58,6 +59,7 @@ class ShapeCache {
     std::shared_ptr<const program::Program> made_for = nullptr;  // `code`
     int uncompared = 0;      // further steps that are compared with the step itself
     std::uint64_t seen = 0;  // Runner::next_seed() of the rows that it was captured or compared on
+    bool single_sample_differs = false;  // capture::CapturedStep
   };
 
   // The way of a step, as far as it is known.
@@ -80,7 +82,8 @@ class ShapeCache {
   void drop_oldest();
 
   const TrainingStep& step_;
-  bool trains_;
+  const bool trains_;
+  bool single_samples_differ_;  // of any shape so far
   std::shared_ptr<const program::Program> program_;
   program::Rank rank_;
   std::list<Shape> shapes_;  // most recently used first; the first capture is always among them
