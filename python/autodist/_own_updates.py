@@ -56,8 +56,8 @@ class OwnUpdates:
         self._trained = [(name, tensor) for name, tensor in parameters if tensor.requires_grad]
         self._updated = None  # tensors that have a gradient in the step, once the graph is known
         self._unused = []  # the others
-        self._values = []  # of those, while the variables hold gradients
-        self._gradients = []
+        self._values = []  # of the updated ones, while the variables hold gradients
+        self._gradients = []  # and these
         self._scales_loss = scales_loss
         self.kept = _States(optimizers)  # what a checkpoint keeps of them
 
