@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <complex>
 #include <map>
 #include <random>
 
@@ -21,6 +22,7 @@ TEST(GraphFile, EveryGraphComesBackEqual) {
     graph.schedule.kind = Schedule::Kind::kCosine;
     if (!graph.ops.empty() && !graph.ops[0].arguments.empty())
       graph.ops[0].cost.fixed = Seconds{1e-3};
+    if (!graph.ops.empty()) graph.ops[0].arguments.push_back(std::complex<double>{0.5, -2});
     EXPECT_EQ(deserialize(serialize(graph), "test"), graph);
   }
 }

@@ -80,7 +80,6 @@ class RandomWriter {
                                        std::vector<Affine>{},
                                        std::vector<double>{0.25, -1e300},
                                        std::vector<bool>{true, false},
-                                       std::complex<double>{0.5, -2},
                                        RankDevice{},
                                        HostDevice{},
                                        RankGenerator{},
