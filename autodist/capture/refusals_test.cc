@@ -190,6 +190,19 @@ TEST(Refusals, AStepThatWritesATensorNobodyNamed) {
                  "Register it as a buffer");
 }
 
+TEST(Refusals, ABufferThatTheStepResizes) {
+  const at::Tensor seen = torch::empty({0});
+  TrainingStep step = linear_step([seen](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor y = net.forward(batch[0]);
+    at::Tensor buffer = seen;
+    buffer.resize_({3}).copy_(y.detach().amax(0));
+    return y.pow(2).mean();
+  });
+  step.buffers.push_back({"seen", seen});
+  expect_refused(step, "gives buffer 'seen' another shape, [3] in the place of [0]");
+  EXPECT_EQ(seen.numel(), 0);
+}
+
 TEST(Refusals, AParameterThatTheStepDoesNotName) {
   const at::Tensor scale = torch::ones({3}, torch::requires_grad());
   expect_refused(linear_step([scale](torch::nn::LinearImpl& net, const Batch& batch) {

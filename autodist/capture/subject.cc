@@ -162,7 +162,20 @@ void Subject::restore_buffers() const {
   const at::NoGradGuard no_gradients;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
     at::Tensor tensor = step_.buffers[i].tensor;
-    if (!tensor.is_meta()) tensor.copy_(buffers_[i]);
+    if (tensor.is_meta()) continue;
+    if (tensor.sizes() != buffers_[i].sizes()) tensor.resize_(buffers_[i].sizes());
+    tensor.copy_(buffers_[i]);
+  }
+}
+
+void Subject::check_buffers() const {
+  for (std::size_t i = 0; i < buffers_.size(); ++i) {
+    const NamedTensor& each = step_.buffers[i];
+    if (each.tensor.sizes() == buffers_[i].sizes()) continue;
+    fail(ErrorCode::kUsage,
+         "capture: the step gives buffer '{}' another shape, [{}] in the place of [{}]. Let the "
+         "model set it up before: call it once.",
+         each.name, fmt::join(each.tensor.sizes(), ", "), fmt::join(buffers_[i].sizes(), ", "));
   }
 }
 
@@ -178,8 +191,10 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
   options.look_around = look_around_;
   options.booleans = answers_;
   options.traits = traits_;
-  return training_ ? record_training(step_, batch, options)
-                   : record_evaluation(step_, batch, options);
+  Recording recording =
+      training_ ? record_training(step_, batch, options) : record_evaluation(step_, batch, options);
+  check_buffers();
+  return recording;
 }
 
 std::vector<at::Tensor> Subject::forward(const Batch& batch) const {

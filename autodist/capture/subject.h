@@ -67,6 +67,8 @@ class Subject {
 
   // The state that every run starts from.
   void restore_buffers() const;
+  // Throws Error(kUsage) where the step has given one another shape.
+  void check_buffers() const;
   void seed(std::uint64_t seed) const;
 
   // The step's tensors for the tables of `graph`, with `constants` for the last.

@@ -1,7 +1,7 @@
 """Calls that would do nothing to what a session trains, and say nothing: they are refused.
 
-The gradients of a session's parameters never reach ``.grad`` between ``backward`` and ``step``, and
-the session updates them and most often has the state. So the functions that clip gradients, and ``step``, ``state_dict`` and
+The session of a parameter computes its gradients, clips them and updates it, and most often has the
+optimizer's state. So the functions that clip gradients, and ``step``, ``state_dict`` and
 ``load_state_dict`` of every optimizer, look whom they are called for, and else do what they did.
 """
 

@@ -346,7 +346,7 @@ class Step:
             if now is None or now.shape != own.shape or now.dtype != own.dtype:
                 raise UsageError(
                     f"{what}: '{name}' has another shape or type now. Write new values into it "
-                    "(copy_())."
+                    "(copy_()); what a model sets up in its first step, let it set up before (call it)."
                 )
             with torch.no_grad():
                 own.copy_(now)

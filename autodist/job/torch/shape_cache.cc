@@ -153,12 +153,12 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   options.booleans = wanted.way.booleans;
   const bool is_single = capture::samples_of(*program_->graph, rows) == 1;
   options.symbolic_batch = !(is_single && single_samples_differ_);
-  const auto capture = trains_ ? capture::capture : capture::capture_evaluation;
-  capture::CapturedStep captured = capture(step, options);
+  const auto make = trains_ ? capture::capture : capture::capture_evaluation;
+  capture::CapturedStep captured = make(step, options);
   single_samples_differ_ |= captured.single_sample_differs;
   if (is_single && captured.single_sample_differs) {
     options.symbolic_batch = false;
-    captured = capture(step, options);
+    captured = make(step, options);
   }
   ++captures_;
   if (!wanted.number_of_data.empty()) {
