@@ -106,10 +106,14 @@ TEST(Pipelines, TracesHaveAllOpsAndWhatIsWaitedFor) {
   EXPECT_TRUE(waits_for_stage);
 }
 
+// A job has settled when its last steps differ by less than 1e-3 (kSettled in sim/streams.cc); the
+// first steps of a pipeline that fills may be that much shorter than the others.
+constexpr double kUnsettled = 1e-3;
+
 TEST(Placements, DrawnAtRandomEndAndStayAboveTheirBounds) {
   std::mt19937 random(5);
   int simulated = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 400; ++round) {
     ir::Graph drawn = ir::random_graph(random);
     for (ir::Op& op : drawn.ops) op.cost = {Seconds(1e-4 * (1 + random() % 9)), Seconds{}};
     const auto graph = std::make_shared<const ir::Graph>(std::move(drawn));
@@ -120,11 +124,11 @@ TEST(Placements, DrawnAtRandomEndAndStayAboveTheirBounds) {
     const SimulatedJob job =
         placed(graph, machines(static_cast<int>(stages)), stages, placer, micro_batches);
     const sim::Simulation simulation = job.simulate();
-    EXPECT_GE(simulation.step.value, simulation.bounds.plan.value * (1 - 1e-9)) << round;
+    EXPECT_GE(simulation.step.value, simulation.bounds.plan.value * (1 - kUnsettled)) << round;
     EXPECT_EQ(simulation.step.value, job.simulate().step.value) << round;
     ++simulated;
   }
-  EXPECT_EQ(simulated, 60);
+  EXPECT_EQ(simulated, 400);
 }
 
 }  // namespace

@@ -142,6 +142,25 @@ TEST(Closed, AStepOfOneVariableOnTwoMachinesTakesTheFormulasTime) {
   EXPECT_NEAR(simulation.bounds.chain.value, round, 1e-9);
 }
 
+// The way round a variable begins with the op times of the machine that it leads to: here the owner
+// computes three times as long, and has no way.
+TEST(Closed, ASlowOwnerDoesNotAddToTheWayOfAFasterMember) {
+  const std::int64_t width = 2000;
+  passes::Options options;
+  options.slice_bytes = Bytes(100'000'000);
+  SimulatedJob job = job_on(stack(1, width, 10e-3), "PS", machines(2), options);
+  only_the_wire(job.costs);
+  const std::uint32_t owner = job.program.slices.front().owner.value;
+  sim::DeviceCost slow = job.costs.devices.front();
+  for (Seconds& op : slow.ops) op = op * 3.0;
+  job.costs.devices.push_back(slow);
+  job.costs.device_of_rank[owner] = 1;
+  const double wire = 4.0 * width * width / 125e6 + 50e-6;
+  const sim::Simulation simulation = job.simulate();
+  EXPECT_NEAR(simulation.step.value, 2 * 10e-3 + 2 * wire, 1e-9);
+  EXPECT_NEAR(simulation.bounds.plan.value, 2 * 10e-3 + 2 * wire, 1e-9);
+}
+
 // Slow links: the card is busy all the time, and the step is its bytes.
 TEST(Closed, OnSlowLinksAStepTakesAsLongAsItsBytes) {
   SimulatedJob job = job_of(stack(20, 200, 1e-6), "AllReduce:algorithm=direct", 4);

@@ -300,16 +300,17 @@ class Bounding {
     for (std::uint32_t rank : one_per_device()) {
       const std::vector<double> spans = this->spans(rank);
       for (std::size_t v = 0; v < spans.size(); ++v) {
-        longest.raise(spans[v] + round_trip_of_variable(v, spans[v]),
+        longest.raise(spans[v] + round_trip_of_variable(v, spans[v], rank),
                       program_.graph->variables[v].name);
       }
     }
     return longest;
   }
 
-  // Besides the span, divided by the steps that staleness allows to overlap: what is added to the
-  // span is negative then.
-  [[nodiscard]] double round_trip_of_variable(std::size_t v, double span) const {
+  // Besides the span of `rank` and of those alike, divided by the steps that staleness allows to
+  // overlap: what is added to the span is negative then.
+  [[nodiscard]] double round_trip_of_variable(std::size_t v, double span,
+                                              std::uint32_t rank) const {
     const VariableTable& variable = tables_.variables[v];
     double best = 0;
     if (variable.collective != protocol::kNone) {
@@ -318,10 +319,16 @@ class Bounding {
       return collective.copy_seconds + wire + variable.update_seconds;
     }
     for (const program::SliceId slice : tables_.job.variables[v].slices) {
-      best = std::max(best, round_trip(slice.value));
+      best = std::max(best, round_trip(slice.value, rank));
     }
     const double steps = tables_.job.variables[v].staleness + 1.0;
     return (span + best + variable.install_seconds) / steps - span;
+  }
+
+  // Whether two ranks compute the same at the same speed, so that their spans are the same.
+  [[nodiscard]] bool are_alike(std::uint32_t a, std::uint32_t b) const {
+    return costs_.device_of_rank[a] == costs_.device_of_rank[b] &&
+           tables_.role_of_rank[a] == tables_.role_of_rank[b];
   }
 
   // Seconds from one rank to another, nothing in the way.
@@ -334,9 +341,9 @@ class Bounding {
            size / std::min(a.bytes_per_s, b.bytes_per_s);
   }
 
-  // Of the member that is farthest from the owner, by time, over all stops of the way. Every stop
-  // stands behind the one that it sends to, so walks from the owner meet each once.
-  [[nodiscard]] double round_trip_by_stops(std::uint32_t s) const {
+  // Of the rank like `alike` that is farthest from the owner, by time, over all stops of the way.
+  // Every stop stands behind the one that it sends to, so walks from the owner meet each once.
+  [[nodiscard]] double round_trip_by_stops(std::uint32_t s, std::uint32_t alike) const {
     const SliceTable& costs = tables_.slices[s];
     const Rules& slice = rules(s);
     const std::size_t ranks = program_.ranks.size();
@@ -364,29 +371,31 @@ class Bounding {
       }
     }
     open = {owner};
-    double longest = up[owner];
+    double longest = are_alike(owner, alike) ? up[owner] : 0;
     while (!open.empty()) {
       const std::uint32_t at = open.back();
       open.pop_back();
       for (std::uint32_t next : tables_.job.stop(slice, program::Rank(at)).returns) {
         const std::uint32_t to = real(next);
         down[to] = down[at] + hop(at, to, costs.result);
-        longest = std::max(longest, up[to] + down[to]);
+        if (are_alike(to, alike)) longest = std::max(longest, up[to] + down[to]);
         open.push_back(to);
       }
     }
     return longest;
   }
 
-  // Of a member on another node than the owner's, nothing in its way.
-  [[nodiscard]] double round_trip(std::uint32_t s) const {
+  // Of the member like `alike` that is farthest from the owner, nothing in its way; 0 without one.
+  [[nodiscard]] double round_trip(std::uint32_t s, std::uint32_t alike) const {
     const SliceTable& costs = tables_.slices[s];
     const Rules& slice = rules(s);
-    if (!slice.route.is_direct()) return round_trip_by_stops(s);
-    double longest = costs.sum_seconds + costs.update_seconds;
-    if (!costs.sums_all) return 0;
+    if (!slice.route.is_direct()) return round_trip_by_stops(s, alike);
+    double longest = 0;
+    if (!costs.sums_all) return longest;
     const NodeTable& owner = tables_.nodes[tables_.node_of_rank[slice.owner.value]];
     for (program::Rank member : *slice.members) {
+      if (!are_alike(member.value, alike)) continue;
+      longest = std::max(longest, costs.sum_seconds + costs.update_seconds);
       const NodeTable& node = tables_.nodes[tables_.node_of_rank[member.value]];
       if (&node == &owner) continue;
       const double rate = std::min(node.bytes_per_s, owner.bytes_per_s);
