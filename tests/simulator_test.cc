@@ -415,6 +415,23 @@ TEST(Stream, AStreamsRateLimitsOneSliceAndNotTheCard) {
 }
 
 // Not as the CPU that captured the graph.
+TEST(Devices, ANetworkWhoseRateNobodyStatedIsSaidToBeTheDefault) {
+  const auto graph = stack(2, 500, 10);
+  const auto lines = [&](const cluster::Cluster& cluster) {
+    const std::vector<std::string> all = job_on(graph, "PS", cluster).costs.uncalibrated;
+    return std::count_if(all.begin(), all.end(), [](const std::string& line) {
+      return line.find("machines linked at 1 Gbit/s, the default") != std::string::npos;
+    });
+  };
+  cluster::Cluster cluster = machines(2);
+  EXPECT_EQ(lines(cluster), 1);
+  cluster.nodes[0].bandwidth_is_stated = true;
+  EXPECT_EQ(lines(cluster), 1) << "the other one's";
+  cluster.nodes[1].bandwidth_is_stated = true;
+  EXPECT_EQ(lines(cluster), 0);
+  EXPECT_EQ(lines(machines(1, 2)), 0) << "one machine";
+}
+
 TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
   cluster::Cluster cluster = machines(2);
   for (cluster::Node& node : cluster.nodes) {

@@ -17,19 +17,24 @@ namespace autodist::app {
 namespace {
 
 constexpr double kSlow = 0.8;      // of what the file says, or of the median
+constexpr double kFast = 1.25;     // of what the file says
 constexpr double kLate = 3;        // times the median round trip
 constexpr Seconds kThreads{2e-4};  // of a round trip: those of both ranks, whatever the link
 
-double nominal(const cluster::Cluster& cluster, const std::string& address) {
-  for (const cluster::Node& node : cluster.nodes) {
-    if (node.address == address) return node.bandwidth_bytes_per_s;
-  }
-  return 0;
-}
+// What the file says, or leaves at the default, that the slower card of both carries.
+struct Nominal {
+  double bytes_per_s = 0;  // 0: of a machine that is not in the file
+  bool is_stated = true;
+};
 
-// What the file says that the slower card of both carries.
-double nominal(const cluster::Cluster& cluster, const MeasuredLink& link) {
-  return std::min(nominal(cluster, link.from), nominal(cluster, link.to));
+Nominal nominal(const cluster::Cluster& cluster, const MeasuredLink& link) {
+  Nominal slower;
+  for (const cluster::Node& node : cluster.nodes) {
+    if (node.address != link.from && node.address != link.to) continue;
+    if (slower.bytes_per_s > 0 && slower.bytes_per_s <= node.bandwidth_bytes_per_s) continue;
+    slower = {node.bandwidth_bytes_per_s, node.bandwidth_is_stated};
+  }
+  return slower;
 }
 
 template <typename Of>
@@ -45,13 +50,15 @@ Finding finding(const MeasuredLink& link, const cluster::Cluster& cluster, doubl
                 double usual_trip) {
   const std::string found = fmt::format("{} to {}: {}, round trip {}", link.from, link.to,
                                         gbit(link.bytes_per_s), to_string(link.round_trip));
-  const double said = nominal(cluster, link);
+  const auto [said, is_stated] = nominal(cluster, link);
   if (link.bytes_per_s < kSlow * usual) {
     return {"link", Health::kPoor, fmt::format("{}; others have {}", found, gbit(usual)),
             "look at its cable, switch port and card (ethtool): the slowest link is every step's"};
   }
-  if (said > 0 && link.bytes_per_s < kSlow * said) {
-    return {"link", Health::kPoor, fmt::format("{}; the file says {}", found, gbit(said)),
+  if (said > 0 && (link.bytes_per_s < kSlow * said || link.bytes_per_s > kFast * said)) {
+    return {"link", Health::kPoor,
+            fmt::format("{}; the file says {}{}", found,
+                        is_stated ? "" : "nothing, which counts as ", gbit(said)),
             fmt::format("network_bandwidth: {:.3g}, if nothing else is using it, so that plans are "
                         "for this link",
                         8e-9 * link.bytes_per_s)};
@@ -133,7 +140,7 @@ sim::Calibration link_calibration(const std::vector<MeasuredLink>& links,
   if (links.empty()) return calibration;
   double share = 1;
   for (const MeasuredLink& link : links) {
-    const double said = nominal(cluster, link);
+    const double said = nominal(cluster, link).bytes_per_s;
     if (said > 0) share = std::min(share, link.bytes_per_s / said);
   }
   calibration["goodput"] = std::max(share, 1e-3);  // the least that such a file may say

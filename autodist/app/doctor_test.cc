@@ -89,6 +89,20 @@ TEST(Links, LinksThatAreAllSlowerThanDeclaredAreReported) {
   }
 }
 
+TEST(Links, LinksThatAreAllFasterThanDeclaredAreReported) {
+  const std::vector<MeasuredLink> links = three_links(9400);
+  cluster::Cluster cluster = three_machines();
+  for (const Finding& found : findings(links, cluster)) {
+    EXPECT_EQ(found.health, Health::kPoor);
+    EXPECT_NE(found.found.find("the file says 1 Gbit/s"), std::string::npos) << found.found;
+    EXPECT_NE(found.remedy.find("network_bandwidth: 9.4"), std::string::npos) << found.remedy;
+  }
+  for (cluster::Node& node : cluster.nodes) node.bandwidth_is_stated = false;
+  const std::string found = findings(links, cluster).front().found;
+  EXPECT_NE(found.find("the file says nothing, which counts as 1 Gbit/s"), std::string::npos)
+      << found;
+}
+
 TEST(Links, ALinkWithALongerRoundTripIsNamed) {
   std::vector<MeasuredLink> links = three_links(930);
   links[1].round_trip = Seconds(5e-3);

@@ -52,6 +52,8 @@ TEST(ResourceSpec, ReadsNodesDevicesLinksAndSsh) {
   EXPECT_EQ(cluster.nodes[0].cpus.size(), 1u) << "CPU 0 always exists";
   EXPECT_DOUBLE_EQ(cluster.nodes[0].bandwidth_bytes_per_s, 5e9);
   EXPECT_DOUBLE_EQ(cluster.nodes[1].bandwidth_bytes_per_s, 125e6) << "1 Gbit/s by default";
+  EXPECT_TRUE(cluster.nodes[0].bandwidth_is_stated);
+  EXPECT_FALSE(cluster.nodes[1].bandwidth_is_stated);
   EXPECT_EQ(chief_of(cluster).address, "10.0.0.1");
   EXPECT_EQ(cluster.ssh.at("conf").port, 2222);
   EXPECT_EQ(cluster.ssh.at("conf").shared_envs.at("K"), "$V");

@@ -184,7 +184,10 @@ Node node_of(const Field& map) {
   if (const Field gpus = map["gpus"]) node.gpus = devices_of(gpus, DeviceKind::kGpu);
   if (const Field chief = map["chief"]) node.chief = truth_of(chief);
   if (const Field group = map["ssh_config"]) node.ssh_config = text_of(group);
-  if (const Field rate = map["network_bandwidth"]) node.bandwidth_bytes_per_s = link_rate(rate);
+  if (const Field rate = map["network_bandwidth"]) {
+    node.bandwidth_bytes_per_s = link_rate(rate);
+    node.bandwidth_is_stated = true;
+  }
   if (const Field latency = map["latency"]) {
     node.latency = Seconds(number_of(latency, 0));
     if (node.latency > kMostLatency) {

@@ -77,6 +77,7 @@ class Model {
       costs_.device_of_rank.push_back(device_of(program_.ranks[r], samples_of(rank)));
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
+    say_default_network();
     if (on_devices) {
       costs_.collectives.cpu_s_per_byte = 0;
       say_default_links();
@@ -94,6 +95,23 @@ class Model {
     if (graph_.batch_fixed_reason.empty() || costs_.batch == graph_.example_batch) return;
     fail(ErrorCode::kUsage, "simulate: batch {}, but '{}' can only have {}: {}. Take that.",
          costs_.batch, graph_.name, graph_.example_batch, graph_.batch_fixed_reason);
+  }
+
+  // What bounds most plans, where nobody has said it.
+  void say_default_network() {
+    const auto unsaid = std::find_if(nodes_.begin(), nodes_.end(), [](const auto& each) {
+      const cluster::Node& node = *each.second;
+      return !node.bandwidth_is_stated &&
+             node.bandwidth_bytes_per_s == cluster::Node().bandwidth_bytes_per_s;
+    });
+    const std::vector<program::RankInfo>& ranks = program_.ranks;
+    const bool several = std::any_of(ranks.begin(), ranks.end(), [&](const auto& rank) {
+      return rank.node != ranks.front().node;
+    });
+    if (unsaid == nodes_.end() || !several) return;
+    say_uncalibrated(fmt::format(
+        "machines linked at {:g} Gbit/s, the default (`network_bandwidth:` in the cluster file)",
+        unsaid->second->bandwidth_bytes_per_s / kBytesPerGigabit));
   }
 
   // GPUs of one machine are mostly linked otherwise than by the default.

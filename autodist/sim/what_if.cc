@@ -179,7 +179,10 @@ cluster::Cluster changed(cluster::Cluster cluster, const WhatIf& what_if) {
     }
   }
   for (cluster::Node& node : nodes) {
-    if (what_if.bandwidth > 0) node.bandwidth_bytes_per_s = what_if.bandwidth * kBytesPerGigabit;
+    if (what_if.bandwidth > 0) {
+      node.bandwidth_bytes_per_s = what_if.bandwidth * kBytesPerGigabit;
+      node.bandwidth_is_stated = true;
+    }
     if (what_if.latency >= 0) node.latency = Seconds(what_if.latency);
   }
   return cluster;

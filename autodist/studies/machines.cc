@@ -12,6 +12,7 @@ cluster::Cluster machines(std::uint32_t count, double bytes_per_s, Seconds laten
     node.cpus = {cluster::Device{}};
     node.chief = i == 0;
     node.bandwidth_bytes_per_s = bytes_per_s;
+    node.bandwidth_is_stated = true;
     node.latency = latency;
     cluster.nodes.push_back(node);
   }
