@@ -51,7 +51,7 @@ struct Node {
   NodeRole role = NodeRole::kWorker;
   std::uint32_t slots = 0;               // ranks on this node; 0: one per device
   double bandwidth_bytes_per_s = 125e6;  // NIC; `network_bandwidth` (Gbit/s), default 1
-  bool bandwidth_is_stated = false;      // by the file; what predictions say of it, and no more
+  bool bandwidth_is_stated = false;      // by the file; changes only what is said of it
   Seconds latency{50e-6};
   double intra_node_bytes_per_s = 10e9;
   double price_per_hour = 0;  // `price`, in any currency; 0: not known
