@@ -1,8 +1,10 @@
 #include "autodist/exec/large_tensors.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <pthread.h>
 
+#include <limits>
 #include <mutex>
 
 #include "autodist/exec/kept_pages.h"
@@ -52,6 +54,15 @@ void keep_large_tensors(std::size_t bytes) {
     // A data loader's workers are forked, and take and free tensors of their own.
     ::pthread_atfork(lock_pages, unlock_pages, unlock_pages);
   });
+}
+
+void keep_freed_memory() {
+  constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
+  constexpr int kGrowBy = 64 << 20;
+  ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TOP_PAD, kGrowBy);
+  keep_large_tensors(kLargestInHeap);
 }
 
 void start_large_tensors_over() { pages().start_over(); }

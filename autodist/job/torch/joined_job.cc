@@ -1,11 +1,8 @@
 #include "autodist/job/torch/joined_job.h"
 
-#include <malloc.h>
-
 #include <atomic>
 #include <chrono>
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <thread>
 #include <typeinfo>
@@ -73,20 +70,12 @@ void check_initial_weights(const std::string& file) {
        file);
 }
 
-// A step allocates and frees the same memory again and again: gradients, activations, slices off
-// the wire. What glibc gives back to the kernel in between is cleared page by page when it comes
-// again, a quarter of the time of a step of few samples. What is too large for glibc's heaps keeps
-// its pages in exec/kept_pages.h. Whoever sets glibc's own variables knows better.
+// Unless somebody has set glibc's own variables, who knows better.
 void keep_freed_memory(const Environment& environment) {
-  constexpr int kLargestInHeap = 32 << 20;  // glibc's own limit for M_MMAP_THRESHOLD
-  constexpr int kGrowBy = 64 << 20;
   for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
     if (environment(name)) return;
   }
-  ::mallopt(M_MMAP_THRESHOLD, kLargestInHeap);
-  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
-  ::mallopt(M_TOP_PAD, kGrowBy);
-  exec::keep_large_tensors(kLargestInHeap);
+  exec::keep_freed_memory();
 }
 
 void record_graphs(const Environment& environment) {

@@ -12,6 +12,7 @@
 #include "autodist/base/statistics.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/capture.h"
+#include "autodist/exec/large_tensors.h"
 #include "autodist/exec/replay.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
@@ -62,11 +63,6 @@ double seconds_of(const Action& action) {
   return (clock.now() - start).value;
 }
 
-struct ModelFigures {
-  double replay_over_eager = 0;  // median of the ratios of neighbouring runs
-  double capture_over_eager = 0;
-};
-
 // What a capture costs in eager steps: median of neighbouring runs.
 double capture_over_eager(const TrainingStep& step, int repetitions) {
   const auto capture = [&] {
@@ -91,31 +87,41 @@ double capture_of_full_size(const std::string& model, bool quick) {
   return capture_over_eager(step, quick ? 1 : 3);
 }
 
-ModelFigures measure(const std::string& model, bool quick) {
-  const TrainingStep step = models::make_model(model, {});
+// Median of the ratios of neighbouring runs.
+double replay_over_eager(const TrainingStep& step, int repetitions) {
   const auto eager = [&] { eager_step(step); };
   for (int i = 0; i < 3; ++i) eager();
-  const double capture_ratio = capture_over_eager(step, quick ? 3 : 7);
   Replayed replayed(step);
   const auto replay = [&] { replayed.run(); };
   for (int i = 0; i < 3; ++i) replay();
   std::vector<double> ratios;
-  for (int i = 0; i < (quick ? 40 : 200); ++i) {
+  for (int i = 0; i < repetitions; ++i) {
     const double before = seconds_of(eager);
     ratios.push_back(seconds_of(replay) / before);
   }
-  return {median_of(ratios), capture_ratio};
+  return median_of(ratios);
 }
 
-std::int64_t peak_bytes_of_this_process() {
+double peak_bytes_of_this_process() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  return std::int64_t{usage.ru_maxrss} * 1024;
+  return static_cast<double>(usage.ru_maxrss) * 1024;
+}
+
+// The times of replays, eager steps and captures, in a process of its own and with memory that is
+// kept as a rank keeps it: else what earlier models have left of the heap decides which of them
+// asks the kernel for pages.
+double time_probe(const BenchArguments& arguments) {
+  exec::keep_freed_memory();
+  const TrainingStep step = models::make_model(arguments.probe_model, {});
+  if (arguments.probe == "replay") return replay_over_eager(step, arguments.quick ? 40 : 200);
+  for (int i = 0; i < 3; ++i) eager_step(step);
+  return capture_over_eager(step, arguments.quick ? 3 : 7);
 }
 
 // Peak memory of one step, plain or captured, in a process of its own. The batch is the one of the
 // example, as a capture of a full-size model for planning is made.
-int probe(const BenchArguments& arguments, app::Console& console) {
+double memory_probe(const BenchArguments& arguments) {
   models::ModelOptions options;
   options.batch = 1;
   const TrainingStep step = models::make_model(arguments.probe_model, options);
@@ -127,8 +133,7 @@ int probe(const BenchArguments& arguments, app::Console& console) {
     capture_options.cost_repetitions = 0;
     capture::capture(step, capture_options);
   }
-  console.out << peak_bytes_of_this_process() << "\n";
-  return 0;
+  return peak_bytes_of_this_process();
 }
 
 double memory_ratio(const BenchArguments& arguments, const std::string& model) {
@@ -138,8 +143,12 @@ double memory_ratio(const BenchArguments& arguments, const std::string& model) {
 }  // namespace
 
 int bench_capture(const BenchArguments& arguments, app::Console& console) {
-  if (!arguments.probe.empty()) return probe(arguments, console);
   torch::set_num_threads(1);
+  if (!arguments.probe.empty()) {
+    const bool memory = arguments.probe == "plain" || arguments.probe == "capture";
+    console.out << fmt::format("{}\n", memory ? memory_probe(arguments) : time_probe(arguments));
+    return 0;
+  }
   Json raw = Json::object();
   double log_sum = 0;
   double worst = 0;
@@ -147,17 +156,17 @@ int bench_capture(const BenchArguments& arguments, app::Console& console) {
   int count = 0;
   for (const models::ModelInfo& model : models::catalogue()) {
     if (!model.small) continue;
-    const ModelFigures figures = measure(model.name, arguments.quick);
-    raw[model.name] = {{"replay_over_eager", figures.replay_over_eager},
-                       {"capture_over_eager_step", figures.capture_over_eager}};
+    const double replay = run_probe(arguments, "replay", model.name);
+    const double capture = run_probe(arguments, "cost", model.name);
+    raw[model.name] = {{"replay_over_eager", replay}, {"capture_over_eager_step", capture}};
     if (!console.json) {
       console.out << fmt::format("{:<20} replay/eager {:.3f}   capture/eager step {:.2f}\n",
-                                 model.name, figures.replay_over_eager, figures.capture_over_eager)
+                                 model.name, replay, capture)
                   << std::flush;
     }
-    log_sum += std::log(figures.replay_over_eager);
-    worst = std::max(worst, figures.replay_over_eager);
-    worst_capture = std::max(worst_capture, figures.capture_over_eager);
+    log_sum += std::log(replay);
+    worst = std::max(worst, replay);
+    worst_capture = std::max(worst_capture, capture);
     ++count;
   }
   double memory = 0;

@@ -59,8 +59,10 @@ Seconds seconds_of_steps(Session& session, std::int64_t warmup, std::int64_t ste
 double run_probe(const BenchArguments& arguments, const std::string& probe,
                  const std::string& model) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  const job::Finished finished =
-      job::run_to_end({self, "bench", arguments.name, "--probe", probe, "--probe-model", model});
+  std::vector<std::string> words{self,  "bench",         arguments.name, "--probe",
+                                 probe, "--probe-model", model};
+  if (arguments.quick) words.emplace_back("--quick");
+  const job::Finished finished = job::run_to_end(words);
   if (finished.exit_code != 0) {
     const bool killed = finished.exit_code > 128;
     fail(
