@@ -92,7 +92,12 @@ std::vector<To> to_vector(const c10::List<From>& list) {
 
 }  // namespace
 
-OpRecorder::OpRecorder(RecordOptions options) : options_(options) {}
+OpRecorder::OpRecorder(RecordOptions options, std::function<std::string()> where)
+    : options_(std::move(options)), where_(std::move(where)) {}
+
+OpRecorder::~OpRecorder() {
+  for (OtherLeaf& each : other_leaves_) each.tensor.mutable_grad() = each.gradient;
+}
 
 std::string OpRecorder::describe(const ir::Op& op) const {
   return fmt::format("{}{}", ir::full_name(op), ir::in_scope(graph_, op));
@@ -176,11 +181,7 @@ void OpRecorder::initialise_from_host(const at::Tensor& tensor) {
 
 ir::ValueId OpRecorder::value_read(const at::Tensor& tensor, Pending& pending) {
   if (!table_.storage_of(tensor)) {
-    if (tensor.requires_grad() && tensor.is_leaf()) {
-      refuse(pending.op,
-             "reads a tensor that requires a gradient but is not among the step's parameters. Add "
-             "it to them.");
-    }
+    if (tensor.requires_grad() && tensor.is_leaf()) note_other_leaf(tensor, pending.op);
     if (is_host_number(tensor)) {
       add_host_number(tensor);
     } else {
@@ -195,6 +196,22 @@ ir::ValueId OpRecorder::value_read(const at::Tensor& tensor, Pending& pending) {
   pending.read.push_back(storage);
   pending.tainted |= state(storage).tainted;
   return table_.value_of(tensor);
+}
+
+void OpRecorder::note_other_leaf(at::Tensor leaf, const ir::Op& reader) {
+  const std::string line = where_ && in_forward() ? where_() : "";
+  other_leaves_.push_back({leaf, leaf.grad(), describe(reader), line});
+  leaf.mutable_grad() = at::Tensor();
+}
+
+void OpRecorder::check_gradients_of_others() const {
+  for (const OtherLeaf& each : other_leaves_) {
+    if (!each.tensor.grad().defined()) continue;
+    fail(ErrorCode::kUsage,
+         "capture: {} reads a tensor that gets a gradient but is not among the step's parameters. "
+         "Add it to them, or let it require none (requires_grad_(false)).{}",
+         each.read_by, each.where.empty() ? "" : " At " + each.where);
+  }
 }
 
 ir::Argument OpRecorder::tensor_argument(const at::Tensor& tensor, Pending& pending) {

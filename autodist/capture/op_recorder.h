@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,7 +21,11 @@ namespace autodist::capture {
 
 class OpRecorder {
  public:
-  explicit OpRecorder(RecordOptions options);
+  // `where`: the line of the user's program that runs, in words; may be empty, and say nothing.
+  OpRecorder(RecordOptions options, std::function<std::string()> where);
+  ~OpRecorder();
+  OpRecorder(const OpRecorder&) = delete;
+  OpRecorder& operator=(const OpRecorder&) = delete;
 
   // Tensors that exist before the step.
   ir::ValueId declare(const at::Tensor& tensor, ir::StorageKind kind, const std::string& name);
@@ -57,6 +62,10 @@ class OpRecorder {
   void enter_node(std::int64_t sequence_number) { node_ = sequence_number; }
   [[nodiscard]] std::int64_t node() const { return node_; }
 
+  // After the backward pass. Throws Error(kUsage) where a tensor has got a gradient that is no
+  // parameter of the step: it would not be trained.
+  void check_gradients_of_others() const;
+
   // The value that a tensor is by now; nothing if no op made it.
   std::optional<ir::ValueId> find(const at::Tensor& tensor);
 
@@ -70,6 +79,15 @@ class OpRecorder {
     std::optional<std::size_t> uninitialised_since;  // index of the op that made it
   };
 
+  // A tensor that requires a gradient and is no parameter of the step (a teacher's, which is read
+  // without gradients), when an op first reads it.
+  struct OtherLeaf {
+    at::Tensor tensor;
+    at::Tensor gradient;  // of before the step, to be put back
+    std::string read_by;
+    std::string where;
+  };
+
   template <typename... Args>
   [[noreturn]] void refuse(const ir::Op& op, fmt::format_string<Args...> format,
                            Args&&... args) const;
@@ -78,6 +96,7 @@ class OpRecorder {
   ir::Argument tensor_argument(const at::Tensor& tensor, Pending& pending);
   ir::Argument list_argument(const ir::Op& op, const c10::IValue& value, Pending& pending);
   ir::ValueId value_read(const at::Tensor& tensor, Pending& pending);
+  void note_other_leaf(at::Tensor leaf, const ir::Op& reader);
   ir::ValueId add_constant(const at::Tensor& tensor, const std::string& name);
   void add_host_number(const at::Tensor& tensor);
   void initialise_from_host(const at::Tensor& tensor);
@@ -108,11 +127,13 @@ class OpRecorder {
                                               const at::Tensor& result);
 
   RecordOptions options_;
+  std::function<std::string()> where_;
   ir::Graph graph_;
   TensorTable table_{graph_};
   ScopeTracker scopes_{graph_};
   std::vector<StorageState> states_;
   std::vector<at::Tensor> constants_;
+  std::vector<OtherLeaf> other_leaves_;
   ir::Phase phase_ = ir::Phase::kForward;
   std::int64_t guards_ = 0;  // so far, of all kinds
   std::set<ir::Values> guarded_indices_;

@@ -48,7 +48,7 @@ struct RecorderState : c10::DebugInfoBase {
   // A step that is not recorded.
   explicit RecorderState(std::vector<bool> answers) : booleans(std::move(answers)) {}
   RecorderState(const RecordOptions& options, const TrainingStep& step)
-      : ops(options),
+      : ops(std::in_place, options, step.where),
         look_around(options.look_around),
         step(&step),
         device(options.device),
@@ -305,6 +305,7 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
   }
   // A step may catch what it is told (Python code does), and go on without the op.
   if (recorder->refusal) std::rethrow_exception(recorder->refusal);
+  ops.check_gradients_of_others();
   note_gradients(ops, step);
   Recording result{std::move(ops.graph()), std::move(ops.constants())};
   compact(result.graph);

@@ -208,8 +208,25 @@ TEST(Refusals, AParameterThatTheStepDoesNotName) {
   expect_refused(linear_step([scale](torch::nn::LinearImpl& net, const Batch& batch) {
                    return (net.forward(batch[0]) * scale).pow(2).mean();
                  }),
-                 "not among the step's parameters");
+                 "gets a gradient but is not among the step's parameters");
   EXPECT_FALSE(scale.grad().defined());
+}
+
+// As of a teacher, which no gradient reaches.
+TEST(Refusals, AParameterOfAnotherModelThatIsOnlyReadIsNone) {
+  const auto teacher = std::make_shared<torch::nn::LinearImpl>(6, 3);
+  const at::Tensor before = torch::ones({3});
+  teacher->bias.mutable_grad() = before;
+  const TrainingStep step = linear_step([&](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor detached = teacher->forward(batch[0]).detach();
+    const torch::NoGradGuard no_gradients;
+    const at::Tensor without = teacher->forward(batch[0] + 1);
+    const torch::AutoGradMode gradients(true);
+    return (net.forward(batch[0]) - detached - without).pow(2).mean();
+  });
+  EXPECT_NO_THROW(capture_step(step));
+  EXPECT_TRUE(teacher->bias.grad().is_same(before));
+  EXPECT_FALSE(teacher->weight.grad().defined());
 }
 
 TEST(Refusals, ALossWithoutParameters) {

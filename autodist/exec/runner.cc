@@ -19,6 +19,7 @@
 #include "autodist/exec/large_tensors.h"
 #include "autodist/exec/safetensors.h"
 #include "autodist/exec/side_streams.h"
+#include "autodist/exec/tensor_data.h"
 #include "autodist/exec/tensor_watch.h"
 #include "autodist/exec/trace_recorder.h"
 #include "autodist/ir/optimizer.h"
@@ -51,9 +52,7 @@ void shift(program::Trace& trace, Seconds by) {
 Bytes bytes_of(const capture::Bindings& bindings) {
   Bytes bytes;
   for (const auto* tensors : {&bindings.variables, &bindings.buffers, &bindings.constants}) {
-    for (const torch::Tensor& each : *tensors) {
-      bytes += Bytes(static_cast<std::int64_t>(each.nbytes()));
-    }
+    for (const torch::Tensor& each : *tensors) bytes += byte_count(each);
   }
   return bytes;
 }

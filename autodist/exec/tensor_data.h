@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "autodist/base/units.h"
 #include "autodist/capture/training_step.h"
 #include "autodist/exec/safetensors.h"
 
@@ -16,6 +17,12 @@ namespace autodist::exec {
 // Of a dense tensor.
 inline std::byte* memory_of(const torch::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+// Of a sparse tensor, of its indices and values.
+inline Bytes byte_count(const torch::Tensor& tensor) {
+  if (tensor.is_sparse()) return byte_count(tensor._indices()) + byte_count(tensor._values());
+  return Bytes(static_cast<std::int64_t>(tensor.nbytes()));
 }
 
 // A row-major copy on the host.

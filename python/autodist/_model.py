@@ -155,7 +155,9 @@ class Step:
         self._loss_at = 0  # among its tensors
         self.sum = reduction == "sum"
         self.parameters = list(_walk(model, "", "_parameters"))
-        self.buffers = list(_walk(model, "", "_buffers"))
+        # A sparse one is a constant of the step, as a tensor that no module has.
+        self.buffers = [(name, buffer) for name, buffer in _walk(model, "", "_buffers")
+                        if buffer.layout is torch.strided]
         self.trains = list(trains)
         self.forward = None  # what an exported file's `forward` calls, if not the model
         self._modes = {
@@ -168,7 +170,7 @@ class Step:
             (module, name, buffer)
             for module in model.modules()
             for name, buffer in module._buffers.items()
-            if buffer is not None
+            if buffer is not None and buffer.layout is torch.strided
         ]
 
     def _inputs(self, batch, what):

@@ -1,9 +1,10 @@
 """What loops around a model are used to do: a loss among tensors, parameters that no step uses beside a
-scheduler, batches with attributes, classes as one-hot rows, `functional_call`; and what is said of an
-optimizer whose state a session has. Compared with plain PyTorch.
+scheduler, batches with attributes, classes as one-hot rows, `functional_call`, a teacher that follows the model;
+and what is said of an optimizer whose state a session has. Compared with plain PyTorch.
 """
 
 import collections
+import copy
 import dataclasses
 import functools
 import sys
@@ -19,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
-    for what in ("attributes", "derived", "cached", "one-hot"):
+    for what in ("attributes", "derived", "cached", "one-hot", "teacher"):
         difference = comparing.result_of(__file__, what)
         print(f"{what}: {difference:.1e}")
         assert difference < 1e-12, difference
@@ -137,6 +138,56 @@ def trains(what):
     return max(worst, *(abs(float(a) - b) for a, b in zip(losses, expected))), ad.is_chief
 
 
+class OverGraph(nn.Module):
+    """Features of nodes, passed on along the edges of a fixed graph, which is a sparse buffer."""
+
+    def __init__(self):
+        super().__init__()
+        edges = torch.tensor([[0, 1, 1, 2, 3], [1, 0, 2, 3, 0]])
+        self.register_buffer("edges", torch.sparse_coo_tensor(edges, torch.rand(5), (4, 4)).coalesce())
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(torch.sparse.mm(self.edges, x.t()).t())
+
+
+def follow(teacher, model):
+    with torch.no_grad():
+        for its, mine in zip(teacher.parameters(), model.parameters()):
+            its.lerp_(mine, 0.3)
+
+
+def taught():
+    """A teacher outside of the model, which the loop moves after it between steps, and nobody has frozen."""
+
+    def made():
+        torch.manual_seed(4)
+        model, other = OverGraph().double(), nn.Linear(4, 3).double()
+        teacher = copy.deepcopy(model)
+
+        def loss_fn(model, x):
+            with torch.no_grad():
+                seen = teacher(x + 1)
+            return functional.mse_loss(model(x), seen + other(x).detach())
+
+        return model, teacher, loss_fn, torch.optim.Adam(model.parameters(), lr=0.1)
+
+    model, teacher, loss_fn, optimizer = made()
+    ad = autodist.AutoDist("local:2", builder="PS")
+    with ad.distribute(model, loss_fn, optimizer, data()[0][0][:4]) as step:
+        losses = []
+        for x, _ in data():
+            losses.append(float(step(x)))
+            follow(teacher, model)
+    theirs, teacher, loss_fn, optimizer = made()
+    expected = []
+    for x, _ in data():
+        expected.append(comparing.plain_step(theirs, loss_fn, optimizer, x))
+        follow(teacher, theirs)
+    worst = comparing.largest_difference(dict(model.named_parameters()), dict(theirs.named_parameters()))
+    return max(worst, *(abs(a - b) for a, b in zip(losses, expected))), ad.is_chief
+
+
 def refusals():
     refused = comparing.refused
     torch.manual_seed(8)
@@ -168,7 +219,7 @@ def refusals():
     refused("has the state that it goes on with", optimizer.load_state_dict, state)
     if hasattr(optimizer, "register_step_post_hook"):
         hook = optimizer.register_step_post_hook(lambda *_: None)
-        refused("it has a step_post_hook", step, x, y)
+        refused("it has got a step_post_hook", step, x, y)
         hook.remove()
     step.finish()
     with warnings.catch_warnings(record=True) as told:
@@ -290,7 +341,7 @@ def main(what, *others):
     if what == "refusals":
         torch.save(refusals(), out)
         return
-    difference, is_chief = trains(what)
+    difference, is_chief = taught() if what == "teacher" else trains(what)
     if is_chief:
         torch.save(difference, out)
 

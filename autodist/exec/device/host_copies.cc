@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "autodist/exec/tensor_data.h"
+
 namespace autodist::exec {
 namespace {
 
@@ -22,13 +24,8 @@ Seconds pause_for(Bytes size) {
   return std::clamp(half, kShortestPause, kLongestPause);
 }
 
-// Of what is copied: of a sparse tensor the numbers of its rows, and the rows.
 Bytes size_to_bring(const torch::Tensor& tensor) {
-  if (tensor.is_cpu()) return Bytes{};
-  if (tensor.is_sparse()) {
-    return size_to_bring(tensor._indices()) + size_to_bring(tensor._values());
-  }
-  return Bytes(static_cast<std::int64_t>(tensor.nbytes()));
+  return tensor.is_cpu() ? Bytes{} : byte_count(tensor);
 }
 
 }  // namespace
