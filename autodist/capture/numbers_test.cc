@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "autodist/capture/other_way.h"
 #include "autodist/capture/testing/models.h"
 #include "autodist/ir/own_ops.h"
@@ -151,6 +153,50 @@ TEST(Numbers, SayWhatHasAFixedSize) {
     return mean * labels(batch).reshape({-1, 1}).eq(at::arange(2)).sum(0).amax();
   };
   EXPECT_FALSE(ir::has_number_guards(capture_step(linear_step(of_fixed_size, 4))));
+}
+
+using Reduction = std::function<at::Tensor(const at::Tensor&)>;
+
+TrainingStep reducing_step(const Reduction& reduction) {
+  return linear_step(
+      [reduction](torch::nn::LinearImpl& net, const Batch& batch) {
+        const at::Tensor y = net.forward(batch[0]) * batch[1].unsqueeze(1);
+        return (y - reduction(y + 4)).pow(2).mean();
+      },
+      6);
+}
+
+// libtorch's own backward passes of these ask whether the result is NaN, or for zeros among what
+// was reduced.
+TEST(Numbers, WhatABackwardPassReadsOfTheForwardPassAloneIsAGuardBeforeIt) {
+  const std::vector<Reduction> reductions = {
+      [](const at::Tensor& x) { return x.max(); },
+      [](const at::Tensor& x) { return x.min(); },
+      [](const at::Tensor& x) { return x.median(); },
+      [](const at::Tensor& x) { return x.prod() / 1e6; },
+      [](const at::Tensor& x) { return x.prod(1, /*keepdim=*/true) / 1e2; },
+      [](const at::Tensor& x) { return x.cumprod(1) / 1e2; },
+  };
+  for (const Reduction& reduction : reductions) {
+    const TrainingStep step = reducing_step(reduction);
+    const CapturedStep captured = capture(step);
+    expect_replays(step, captured, 6);
+    const auto& ops = captured.graph.ops;
+    EXPECT_TRUE(std::is_sorted(ops.begin(), ops.end(),
+                               [](const ir::Op& a, const ir::Op& b) { return a.phase < b.phase; }));
+    for (const ir::Op& op : ops) {
+      EXPECT_TRUE(!ir::is_guard(op) || op.phase == ir::Phase::kForward) << op.name;
+    }
+  }
+}
+
+TEST(Numbers, ZerosThatABackwardPassMeetsAreAnotherWay) {
+  const TrainingStep step =
+      reducing_step([](const at::Tensor& x) { return (x - 4).prod(1, /*keepdim=*/true); });
+  const CapturedStep captured = capture(step);
+  EXPECT_EQ(ir::way_of(captured.graph, 6).numbers, std::vector<std::int64_t>{0});
+  EXPECT_EQ(other_way(step, captured, 6), ir::Way());
+  EXPECT_EQ(other_way(step, captured, 4), (ir::Way{{}, {2 * 3}}));
 }
 
 }  // namespace

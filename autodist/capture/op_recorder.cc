@@ -3,7 +3,6 @@
 #include <ATen/SequenceNumber.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "autodist/base/check.h"
@@ -35,13 +34,6 @@ void for_each_tensor(const c10::IValue& value, Visit visit) {
     }
   }
 }
-
-// What to write in the place of ops whose backward passes, libtorch's own, look at what is in a
-// tensor.
-constexpr const char* kWithoutReading =
-    "Of a whole tensor write x.amax(), x.amin() and x.flatten().median(0).values for x.max(), "
-    "x.min() and x.median(); where x > 0, x.log().sum(d).exp() for x.prod(d), with cumsum() for "
-    "cumprod().";
 
 // What to write where the gradient of what is put into rows that a mask chooses is refused.
 constexpr const char* kByTheSameMask =
@@ -325,18 +317,18 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
   }
   if (!pending.tainted) return;
   if (reads_boolean(handle, arguments)) {
-    if (in_forward()) return;
-    refuse(op,
-           "reads on the host, in the backward pass, a Boolean that depends on data; gradients may "
-           "be on their way by then. Read it in the forward pass. {}",
-           kWithoutReading);
+    if (can_guard(op)) return;
+    refuse(
+        op,
+        "reads on the host, in the backward pass, a Boolean that depends on gradients, which may "
+        "be on their way by then. Write torch.where(condition, a, b).");
   }
   if (pending.reads_integer) return;
   if (tells_contents(handle, arguments)) {
     refuse(op,
            "reads on the host a number that depends on inputs, parameters or random numbers: a "
            "replay would use the old one. {}",
-           in_forward() ? kWithTheTensor : kWithoutReading);
+           kWithTheTensor);
   }
   if (op.name == "aten::_pack_padded_sequence" && depends_on_step(arguments[1].toTensor())) {
     refuse(op,
@@ -350,11 +342,11 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
            "old ones. In Python call torch.nn.functional.ctc_loss by this name, which keeps them "
            "tensors.");
   }
-  if (pending.has_size_of_data && !in_forward()) {
+  if (pending.has_size_of_data && !can_guard(op)) {
     refuse(op,
-           "makes, in the backward pass, a tensor whose size depends on data; gradients may be on "
-           "their way by then. {}",
-           op.name == "aten::index" ? kByTheSameMask : kWithoutReading);
+           "makes, in the backward pass, a tensor whose size depends on data, and on gradients, "
+           "which may be on their way by then. {}",
+           op.name == "aten::index" ? kByTheSameMask : "Keep all of it, and multiply by a mask.");
   }
 }
 
@@ -420,7 +412,7 @@ OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
   note_writes(traits, pending);
   pending.has_size_of_data =
       pending.tainted && has_data_dependent_shape(handle, arguments) && !is_known_index(op);
-  pending.reads_integer = pending.tainted && in_forward() && reads_integer(handle, arguments);
+  pending.reads_integer = pending.tainted && reads_integer(handle, arguments) && can_guard(op);
   check_refusals(handle, pending, arguments);
   if (options_.check_writes) digest_untouched(pending, arguments);
   if (op.random) before_drawing(pending);
@@ -546,44 +538,6 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
   if (any_new) graph_.ops.push_back(std::move(pending.op));
   if (draws) after_drawing(pending.drawn_again, scope);
   guard_sizes(results, scope);
-}
-
-// Whether a forward op with a guard takes rows by the same masks: the gradient of what is put into
-// rows (out[mask] = x[mask]) is as many.
-bool OpRecorder::is_known_index(const ir::Op& op) const {
-  if (in_forward() || op.name != "aten::index") return false;
-  return guarded_indices_.count(std::get<ir::Values>(op.arguments.at(1))) != 0;
-}
-
-// A replay compares them with those of this run.
-void OpRecorder::guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope) {
-  for (const ir::Result& result : results) {
-    const auto* value = std::get_if<ir::ValueId>(&result);
-    if (value == nullptr) continue;
-    ir::Op op;
-    op.phase = phase_;
-    op.scope = scope;
-    const auto sizes = ir::integers_at(graph_.value(*value).type.sizes, 0);
-    const std::int64_t sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-    add_guard(std::move(op), ir::kSizeGuardOp, *value, ir::Affine{0, sum});
-  }
-}
-
-void OpRecorder::end_guard(Pending pending, bool read) {
-  ir::Argument of = std::move(pending.op.arguments.at(0));
-  add_guard(std::move(pending.op), ir::kGuardOp, std::move(of), read);
-}
-
-void OpRecorder::end_integer_guard(Pending pending, std::int64_t read) {
-  ir::Argument of = std::move(pending.op.arguments.at(0));
-  add_guard(std::move(pending.op), ir::kIntegerGuardOp, std::move(of), ir::Affine{0, read});
-}
-
-void OpRecorder::add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected) {
-  op.name = name;
-  op.overload = "";
-  op.arguments = {std::move(of), std::move(expected), ir::Affine{0, guards_++}};
-  graph_.ops.push_back(std::move(op));
 }
 
 }  // namespace autodist::capture

@@ -38,7 +38,7 @@ class OpRecorder {
     std::vector<ir::StorageId> written;
     bool tainted = false;  // depends on inputs, variables, state or random numbers
     bool has_size_of_data = false;
-    bool reads_integer = false;                            // of data, in the forward pass
+    bool reads_integer = false;                            // of data, and can_guard()
     std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
     // Of an op that draws what an earlier one has drawn: the generator's state, to be put back.
     std::optional<ir::ValueId> drawn_again;
@@ -48,8 +48,12 @@ class OpRecorder {
   // Error(kUsage) before the op runs.
   Pending begin(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   void end(const c10::OperatorHandle& op, Pending pending, const torch::jit::Stack& stack);
-  // In the place of end(), for an op by which the host reads a Boolean (reads_boolean()) in the
-  // forward pass: it becomes a guard.
+  // Whether what the host reads by this op, or the sizes that it makes, can be known before the
+  // first gradient leaves the rank: by an op of the forward pass, or by one of the backward pass
+  // that depends on no gradient, as where libtorch looks for zeros in what prod() was given.
+  [[nodiscard]] bool can_guard(const ir::Op& op) const;
+  // In the place of end(), for an op by which the host reads a Boolean (reads_boolean()) and that
+  // can_guard(): it becomes a guard, with the ops that it follows from at the forward pass's end.
   void end_guard(Pending pending, bool read);
   // Likewise for one by which it reads an integer (Pending::reads_integer).
   void end_integer_guard(Pending pending, std::int64_t read);
@@ -57,7 +61,10 @@ class OpRecorder {
   // "aten::mm.out in encoder.layer.0", of an op that has begun.
   [[nodiscard]] std::string describe(const ir::Op& op) const;
 
-  void enter_backward() { phase_ = ir::Phase::kBackward; }
+  void enter_backward() {
+    phase_ = ir::Phase::kBackward;
+    backward_begins_ = graph_.ops.size();
+  }
   [[nodiscard]] bool in_forward() const { return phase_ == ir::Phase::kForward; }
   void enter_node(std::int64_t sequence_number) { node_ = sequence_number; }
   [[nodiscard]] std::int64_t node() const { return node_; }
@@ -117,6 +124,12 @@ class OpRecorder {
   [[nodiscard]] bool is_known_index(const ir::Op& op) const;
   void guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope);
   void add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected);
+  // Ops of the backward pass so far by which what `reader` reads follows from the forward pass,
+  // ascending; nothing where it depends on a gradient, too.
+  [[nodiscard]] std::optional<std::vector<std::size_t>> makers_in_backward(
+      const ir::Op& reader) const;
+  // To the end of the forward pass. REQUIRES: it reads nothing that the backward pass makes.
+  void move_to_forward(std::size_t index);
   StorageState& state(ir::StorageId storage);
 
   [[nodiscard]] at::Tensor generator_state() const;
@@ -135,7 +148,8 @@ class OpRecorder {
   std::vector<at::Tensor> constants_;
   std::vector<OtherLeaf> other_leaves_;
   ir::Phase phase_ = ir::Phase::kForward;
-  std::int64_t guards_ = 0;  // so far, of all kinds
+  std::size_t backward_begins_ = 0;  // index of its first op, once there is one
+  std::int64_t guards_ = 0;          // so far, of all kinds
   std::set<ir::Values> guarded_indices_;
   // The default generator's states before the ops that draw from it, and after the last of them.
   std::map<std::string, ir::ValueId> drawn_from_;  // by digest

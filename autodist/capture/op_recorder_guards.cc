@@ -1,0 +1,101 @@
+// Of OpRecorder: what the host reads of data, on which a step goes its way, becomes guards.
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include "autodist/capture/op_recorder.h"
+#include "autodist/ir/history.h"
+#include "autodist/ir/own_ops.h"
+
+namespace autodist::capture {
+
+// Whether a forward op with a guard takes rows by the same masks: the gradient of what is put into
+// rows (out[mask] = x[mask]) is as many.
+bool OpRecorder::is_known_index(const ir::Op& op) const {
+  if (in_forward() || op.name != "aten::index") return false;
+  return guarded_indices_.count(std::get<ir::Values>(op.arguments.at(1))) != 0;
+}
+
+// A replay compares them with those of this run.
+void OpRecorder::guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope) {
+  for (const ir::Result& result : results) {
+    const auto* value = std::get_if<ir::ValueId>(&result);
+    if (value == nullptr) continue;
+    ir::Op op;
+    op.phase = phase_;
+    op.scope = scope;
+    const auto sizes = ir::integers_at(graph_.value(*value).type.sizes, 0);
+    const std::int64_t sum = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
+    add_guard(std::move(op), ir::kSizeGuardOp, *value, ir::Affine{0, sum});
+  }
+}
+
+void OpRecorder::end_guard(Pending pending, bool read) {
+  ir::Argument of = std::move(pending.op.arguments.at(0));
+  add_guard(std::move(pending.op), ir::kGuardOp, std::move(of), read);
+}
+
+void OpRecorder::end_integer_guard(Pending pending, std::int64_t read) {
+  ir::Argument of = std::move(pending.op.arguments.at(0));
+  add_guard(std::move(pending.op), ir::kIntegerGuardOp, std::move(of), ir::Affine{0, read});
+}
+
+void OpRecorder::add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected) {
+  op.name = name;
+  op.overload = "";
+  op.arguments = {std::move(of), std::move(expected), ir::Affine{0, guards_++}};
+  const auto makers = makers_in_backward(op);
+  graph_.ops.push_back(std::move(op));
+  if (in_forward()) return;
+  for (const std::size_t each : *makers) move_to_forward(each);
+  move_to_forward(graph_.ops.size() - 1);
+}
+
+bool OpRecorder::can_guard(const ir::Op& op) const {
+  return in_forward() || (!op.random && op.writes.empty() && makers_in_backward(op));
+}
+
+// What no op of the backward pass writes is at its beginning what it is when it is read. All
+// gradients follow from the first of these ops, which makes that of the loss.
+std::optional<std::vector<std::size_t>> OpRecorder::makers_in_backward(const ir::Op& reader) const {
+  std::set<ir::ValueId> needed;
+  std::set<ir::StorageId> storages;
+  const auto need = [&](ir::ValueId value) {
+    needed.insert(value);
+    storages.insert(graph_.value(value).storage);
+  };
+  ir::for_each_read(reader, need);
+  std::vector<std::size_t> makers;
+  for (std::size_t i = graph_.ops.size(); i-- > backward_begins_;) {
+    const ir::Op& op = graph_.ops[i];
+    bool makes = false;
+    ir::for_each_result(op, [&](ir::ValueId value) { makes |= needed.erase(value) > 0; });
+    if (!makes) continue;
+    if (op.random || i == backward_begins_) return std::nullopt;
+    ir::for_each_read(op, need);
+    makers.push_back(i);
+  }
+  for (std::size_t i = backward_begins_; i < graph_.ops.size(); ++i) {
+    for (const ir::StorageId written : ir::written_storages(graph_, graph_.ops[i])) {
+      if (storages.count(written) != 0) return std::nullopt;
+    }
+  }
+  std::reverse(makers.begin(), makers.end());
+  return makers;
+}
+
+void OpRecorder::move_to_forward(std::size_t index) {
+  const auto ops = graph_.ops.begin();
+  const auto at = [&](std::size_t i) { return ops + static_cast<std::ptrdiff_t>(i); };
+  std::rotate(at(backward_begins_), at(index), at(index + 1));
+  for (StorageState& each : states_) {
+    auto& since = each.uninitialised_since;
+    if (since && *since >= backward_begins_ && *since < index) ++*since;
+  }
+  graph_.ops[backward_begins_++].phase = ir::Phase::kForward;
+}
+
+}  // namespace autodist::capture
