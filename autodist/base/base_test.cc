@@ -71,6 +71,22 @@ TEST(EvenPart, TheFirstPartsTakeTheRest) {
   EXPECT_EQ(even_part(7, 2, 3), (std::pair<std::int64_t, std::int64_t>{5, 7}));
 }
 
+TEST(EvenPart, SingleRowsJoinTheirNeighbours) {
+  using Ranges = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  const auto joined = [](std::int64_t total, std::int64_t count) {
+    Ranges ranges;
+    for (std::int64_t i = 0; i < count; ++i) ranges.push_back(even_part(total, i, count));
+    join_single_rows(ranges);
+    return ranges;
+  };
+  EXPECT_EQ(joined(8, 2), (Ranges{{0, 4}, {4, 8}}));
+  EXPECT_EQ(joined(3, 2), (Ranges{{0, 3}, {3, 3}}));
+  EXPECT_EQ(joined(2, 2), (Ranges{{0, 2}, {2, 2}}));
+  EXPECT_EQ(joined(1, 2), (Ranges{{0, 1}, {1, 1}}));
+  EXPECT_EQ(joined(5, 3), (Ranges{{0, 2}, {2, 5}, {5, 5}}));
+  EXPECT_EQ(joined(3, 4), (Ranges{{0, 3}, {2, 2}, {3, 3}, {3, 3}}));
+}
+
 TEST(Check, ThrowsWithFileConditionAndMessage) {
   try {
     AD_CHECK(1 + 1 == 3) << "sum is " << 2;

@@ -36,6 +36,7 @@ struct Draft {
   Recording recording;
   std::string reason;                  // why there is none
   bool single_sample_differs = false;  // CapturedStep
+  bool needs_several_samples = false;  // the same
 };
 
 // Whether a capture at the example's own size would lack it, too. Memory that only more rows than
@@ -152,6 +153,7 @@ Draft record_symbolic(Subject& subject, const Options& options) {
       agrees = agrees_on_single_sample(subject, first.recording, options.seed + 2);
     }
     first.single_sample_differs = agrees == false && !has_numbers;
+    first.needs_several_samples = !has_numbers && !agrees;
     if (example_rows > 1 || agrees != true) {
       first.reason = check_symbolic(subject, first.recording, 1, sizes.third, options.seed + 2);
     }
@@ -256,6 +258,7 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
   captured.graph = std::move(draft.recording.graph);
   captured.tensors = subject.bindings(captured.graph, std::move(draft.recording.constants));
   captured.single_sample_differs = draft.single_sample_differs;
+  captured.needs_several_samples = draft.needs_several_samples;
   count_work(captured.graph);
   if (options.cost_repetitions > 0) {
     try {

@@ -45,6 +45,8 @@ struct CapturedStep {
   // tensor with a dimension of 1 lies in memory as others do not, and kernels round by that. Such a
   // batch is to be captured by itself, without a symbolic one.
   bool single_sample_differs = false;
+  // The step does not run on one sample, but on several: it has a batch norm, say.
+  bool needs_several_samples = false;
 };
 
 // For messages: which number of data guard `index` of the graph is about, and what to write in its

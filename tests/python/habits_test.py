@@ -1,5 +1,6 @@
 """What loops around a model are used to do: a loss among tensors, parameters that no step uses beside a
-scheduler, batches with attributes, classes as one-hot rows, `functional_call`, a teacher that follows the model;
+scheduler, batches with attributes, classes as one-hot rows, `functional_call`, a teacher that follows the model,
+a last batch that is too small for a batch norm on each rank;
 and what is said of an optimizer whose state a session has. Compared with plain PyTorch.
 """
 
@@ -20,7 +21,7 @@ from torch import nn
 from torch.nn import functional
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
-    for what in ("attributes", "derived", "cached", "one-hot", "teacher"):
+    for what in ("attributes", "derived", "cached", "one-hot", "teacher", "norm"):
         difference = comparing.result_of(__file__, what)
         print(f"{what}: {difference:.1e}")
         assert difference < 1e-12, difference
@@ -188,6 +189,37 @@ def taught():
     return max(worst, *(abs(a - b) for a, b in zip(losses, expected))), ad.is_chief
 
 
+def normed():
+    """A batch norm, which needs two rows, and a last batch of three on two ranks: one has all of them."""
+
+    def made():
+        torch.manual_seed(4)
+        model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 3)).double()
+        return model, torch.optim.Adam(model.parameters(), lr=0.1)
+
+    def loss_fn(model, x, y):
+        return functional.cross_entropy(model(x), y)
+
+    batches = [*data(), *((x[:3], y[:3]) for x, y in data()[:2])]
+    model, optimizer = made()
+    ad = autodist.AutoDist("local:2", builder="PS")
+    with ad.distribute(model, loss_fn, optimizer, tuple(each[:4] for each in data()[0])) as step:
+        losses = [float(step(x, y)) for x, y in batches]
+        assert (step.rows_of(3), step.rows_of(5)) == ((range(3), range(3)) if ad.is_chief
+                                                      else (range(0), range(3, 5)))
+    theirs, optimizer = made()
+    expected = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        parts = [slice(0, 4), slice(4, 8)] if len(x) == 8 else [slice(0, 3)]
+        loss = sum(loss_fn(theirs, x[part], y[part]) for part in parts) / len(parts)
+        loss.backward()
+        optimizer.step()
+        expected.append(loss.item())
+    worst = comparing.largest_difference(dict(model.named_parameters()), dict(theirs.named_parameters()))
+    return max(worst, *(abs(a - b) for a, b in zip(losses, expected))), ad.is_chief
+
+
 def refusals():
     refused = comparing.refused
     torch.manual_seed(8)
@@ -341,7 +373,8 @@ def main(what, *others):
     if what == "refusals":
         torch.save(refusals(), out)
         return
-    difference, is_chief = taught() if what == "teacher" else trains(what)
+    functions = {"teacher": taught, "norm": normed}
+    difference, is_chief = functions[what]() if what in functions else trains(what)
     if is_chief:
         torch.save(difference, out)
 

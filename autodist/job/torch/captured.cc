@@ -8,6 +8,7 @@
 
 #include "autodist/base/dtype.h"
 #include "autodist/base/error.h"
+#include "autodist/base/even_part.h"
 #include "autodist/capture/capture.h"
 #include "autodist/capture/device_refusal.h"
 #include "autodist/ir/own_ops.h"
@@ -173,6 +174,16 @@ void say_what_is_unused(const JoinedJob& job, const TrainingStep& step) {
 
 torch::Tensor as_input(float scale) { return torch::full({}, scale, torch::kFloat32); }
 
+std::pair<std::int64_t, std::int64_t> Captured::rows_of_part(
+    std::uint32_t index, std::uint32_t count,
+    const std::function<std::pair<std::int64_t, std::int64_t>(std::uint32_t part)>& rows_of) const {
+  if (!needs_several_samples) return rows_of(index);
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts;
+  for (std::uint32_t part = 0; part < count; ++part) parts.push_back(rows_of(part));
+  join_single_rows(parts);
+  return parts.at(index);
+}
+
 Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   Captured result;
   result.named = std::move(step);
@@ -196,6 +207,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
                                   captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
   result.single_sample_differs = captured.single_sample_differs;
+  result.needs_several_samples = captured.needs_several_samples;
   return result;
 }
 

@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "autodist/capture/bindings.h"
 #include "autodist/ir/loss_scaling.h"
@@ -25,10 +27,17 @@ struct Captured {
   capture::Bindings bindings;          // of the graph, to this rank's own tensors
   capture::Bindings tensors;           // of the capture
   bool single_sample_differs = false;  // capture::CapturedStep
+  bool needs_several_samples = false;  // the same
 
   // "" where a job has one step alone.
   [[nodiscard]] const std::string& name() const { return named.name; }
   [[nodiscard]] bool trains() const { return named.optimizer.has_value(); }
+  // Rows [begin, end) of part `index` of a batch that is divided in so many, as `rows_of(part)`
+  // says, but for a part of one row where the step needs several: a neighbour has it.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of_part(
+      std::uint32_t index, std::uint32_t count,
+      const std::function<std::pair<std::int64_t, std::int64_t>(std::uint32_t part)>& rows_of)
+      const;
 };
 
 // Every rank captures its own step, to bind its own tensors, on the way that the chief's takes;

@@ -64,7 +64,7 @@ std::uint32_t JobStep::replica() const { return replica_of(program(), program::R
 
 std::pair<std::int64_t, std::int64_t> JobStep::rows_of(std::int64_t batch) const {
   if (!program().computes(program::Rank(job_.rank()))) return {0, 0};
-  return program::part_rows(program(), batch, replica());
+  return part_rows(captured_, program(), batch, replica());
 }
 
 const StepReport& JobStep::last() const {

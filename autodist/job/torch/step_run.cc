@@ -126,6 +126,14 @@ exec::RankState state_of(std::vector<NamedTensor> saved, std::vector<NamedTensor
   return state;
 }
 
+std::pair<std::int64_t, std::int64_t> part_rows(const Captured& captured,
+                                                const program::Program& program, std::int64_t batch,
+                                                std::uint32_t part) {
+  return captured.rows_of_part(part, program.batch_parts(), [&](std::uint32_t each) {
+    return program::part_rows(program, batch, each);
+  });
+}
+
 std::uint32_t replica_of(const program::Program& program, program::Rank rank) {
   if (!program.computes(rank)) {
     fail(ErrorCode::kUsage,
@@ -349,7 +357,10 @@ std::vector<Batch> StepRun::micro_batches(const Batch& rows) const {
   std::vector<Batch> parts;
   const auto count = static_cast<std::uint32_t>(job_.options().accumulate);
   for (std::uint32_t i = 0; !rows.empty() && i < count; ++i) {
-    const Rows which = [&](std::int64_t all) { return program::replica_rows(all, i, count); };
+    const Rows which = [&](std::int64_t all) {
+      return captured_.rows_of_part(
+          i, count, [&](std::uint32_t part) { return program::replica_rows(all, part, count); });
+    };
     Batch part = count == 1 ? rows : part_of(rows, graph(), which);
     if (has_rows(part, graph())) parts.push_back(std::move(part));
   }
@@ -384,7 +395,7 @@ double StepRun::run(const Batch& batch) {
   const std::uint32_t part = replica_of(program(), program::Rank(job_.rank()));
   if (program().batch_parts() == 1) return run_rows(whole);
   const Batch rows = part_of(
-      whole, graph(), [&](std::int64_t all) { return program::part_rows(program(), all, part); });
+      whole, graph(), [&](std::int64_t all) { return part_rows(captured_, program(), all, part); });
   const bool compared = step() - first_step_ < kComparedBatches;
   if (compared) tell_batch(batch);
   const double loss = run_rows(rows);

@@ -141,6 +141,11 @@ class StepRun {
   StepSummary summary_;
 };
 
+// Rows [begin, end) of a batch that a part of it has: program::part_rows(), but for single ones
+// that the step cannot do with.
+std::pair<std::int64_t, std::int64_t> part_rows(const Captured& captured,
+                                                const program::Program& program, std::int64_t batch,
+                                                std::uint32_t part);
 // Which part of a batch a rank computes. Throws Error(kUsage) for one that only serves.
 std::uint32_t replica_of(const program::Program& program, program::Rank rank);
 // Whether no rank only serves.
