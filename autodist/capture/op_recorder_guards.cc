@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "autodist/base/check.h"
 #include "autodist/capture/op_recorder.h"
 #include "autodist/ir/history.h"
 #include "autodist/ir/own_ops.h"
@@ -47,9 +48,10 @@ void OpRecorder::add_guard(ir::Op op, const char* name, ir::Argument of, ir::Arg
   op.name = name;
   op.overload = "";
   op.arguments = {std::move(of), std::move(expected), ir::Affine{0, guards_++}};
+  if (in_forward()) return graph_.ops.push_back(std::move(op));
   const auto makers = makers_in_backward(op);
+  AD_CHECK(makers) << name << " of what depends on gradients";
   graph_.ops.push_back(std::move(op));
-  if (in_forward()) return;
   for (const std::size_t each : *makers) move_to_forward(each);
   move_to_forward(graph_.ops.size() - 1);
 }

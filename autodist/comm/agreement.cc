@@ -350,7 +350,9 @@ void agree(Transport& transport, const std::string& what, const Digest& digest,
                                 fmt::join(ranks, ", ")));
   }
   if (digests.size() > 1) {
-    fail(ErrorCode::kUsage, "the ranks differ: {}. Start all of them with the same files and build",
+    fail(ErrorCode::kUsage,
+         "the ranks differ: {}. Start all of them with the same files and build, and with one seed "
+         "for what their programs draw",
          fmt::join(sides, "; "));
   }
 }
