@@ -84,6 +84,8 @@ TEST(EvenPart, SingleRowsJoinTheirNeighbours) {
   EXPECT_EQ(joined(2, 2), (Ranges{{0, 2}, {2, 2}}));
   EXPECT_EQ(joined(1, 2), (Ranges{{0, 1}, {1, 1}}));
   EXPECT_EQ(joined(5, 3), (Ranges{{0, 2}, {2, 5}, {5, 5}}));
+  EXPECT_EQ(joined(4, 4), (Ranges{{0, 2}, {2, 2}, {2, 4}, {4, 4}}));
+  EXPECT_EQ(joined(5, 4), (Ranges{{0, 2}, {2, 5}, {4, 4}, {5, 5}}));
   EXPECT_EQ(joined(3, 4), (Ranges{{0, 3}, {2, 2}, {3, 3}, {3, 3}}));
 }
 

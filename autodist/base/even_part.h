@@ -19,20 +19,26 @@ inline std::pair<std::int64_t, std::int64_t> even_part(std::int64_t total, std::
   return {begin_of(index), begin_of(index + 1)};
 }
 
-// Of ranges [begin, end) that follow each other: one row alone goes to the range before it, the
-// first row to the one behind it. What lost its row, and what had none, is empty.
+// Of ranges [begin, end) that follow each other: one row alone gets the rows behind it, or, where
+// there are none, goes to the range before it. What has lost its rows, and what had none, is empty.
 inline void join_single_rows(std::vector<std::pair<std::int64_t, std::int64_t>>& ranges) {
-  std::pair<std::int64_t, std::int64_t>* before = nullptr;  // the last that has rows
+  const auto is_single = [](const auto* range) {
+    return range != nullptr && range->second - range->first == 1;
+  };
+  std::pair<std::int64_t, std::int64_t>* last = nullptr;  // that has rows
+  std::pair<std::int64_t, std::int64_t>* before = nullptr;
   for (auto& range : ranges) {
-    const std::int64_t rows = range.second - range.first;
-    if (rows == 0) continue;
-    if (before != nullptr && (rows == 1 || before->second - before->first == 1)) {
-      before->second = range.second;
+    if (range.first == range.second) continue;
+    if (is_single(last)) {
+      last->second = range.second;
       range.first = range.second;
     } else {
-      before = &range;
+      before = std::exchange(last, &range);
     }
   }
+  if (!is_single(last) || before == nullptr) return;
+  before->second = last->second;
+  last->first = last->second;
 }
 
 }  // namespace autodist

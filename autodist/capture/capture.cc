@@ -118,6 +118,17 @@ std::optional<bool> agrees_on_single_sample(const Subject& subject, const Record
   }
 }
 
+// Whether the step itself runs on a single sample.
+bool runs_on_single_sample(const Subject& subject, const Recording& recording, std::uint64_t seed) {
+  try {
+    subject.run(recording.graph, subject.rows(1, 1), seed);
+    return true;
+  } catch (const std::exception& error) {
+    if (is_lack_at_any_size(subject, 1, error)) throw;
+    return false;
+  }
+}
+
 // Whether the example goes another way than `recorded`, which had fewer rows, by what the host
 // reads of it. Whatever is recorded from then on goes the example's.
 bool goes_another_way(Subject& subject, const ir::Graph& recorded, std::uint64_t seed) {
@@ -153,7 +164,9 @@ Draft record_symbolic(Subject& subject, const Options& options) {
       agrees = agrees_on_single_sample(subject, first.recording, options.seed + 2);
     }
     first.single_sample_differs = agrees == false && !has_numbers;
-    first.needs_several_samples = !has_numbers && !agrees;
+    first.needs_several_samples =
+        !agrees && example_rows > 1 &&
+        !runs_on_single_sample(subject, first.recording, options.seed + 2);
     if (example_rows > 1 || agrees != true) {
       first.reason = check_symbolic(subject, first.recording, 1, sizes.third, options.seed + 2);
     }
@@ -203,7 +216,10 @@ Draft record_checked(Subject& subject, const Options& options) {
     if (draft.reason.empty()) return draft;
     reason = draft.reason;
   }
-  return {record_fixed(subject, options, reason), ""};
+  Draft fixed{record_fixed(subject, options, reason), ""};
+  fixed.needs_several_samples = options.self_check && subject.example_rows() > 1 &&
+                                !runs_on_single_sample(subject, fixed.recording, options.seed + 2);
+  return fixed;
 }
 
 // A recorder keeps many small things while a step allocates and frees large ones; the heap would be

@@ -157,13 +157,13 @@ TEST(Numbers, SayWhatHasAFixedSize) {
 
 using Reduction = std::function<at::Tensor(const at::Tensor&)>;
 
-TrainingStep reducing_step(const Reduction& reduction) {
+TrainingStep reducing_step(const Reduction& reduction, std::int64_t counted = 6) {
   return linear_step(
       [reduction](torch::nn::LinearImpl& net, const Batch& batch) {
         const at::Tensor y = net.forward(batch[0]) * batch[1].unsqueeze(1);
         return (y - reduction(y + 4)).pow(2).mean();
       },
-      6);
+      counted);
 }
 
 // libtorch's own backward passes of these ask whether the result is NaN, or for zeros among what
@@ -197,6 +197,22 @@ TEST(Numbers, ZerosThatABackwardPassMeetsAreAnotherWay) {
   EXPECT_EQ(ir::way_of(captured.graph, 6).numbers, std::vector<std::int64_t>{0});
   EXPECT_EQ(other_way(step, captured, 6), ir::Way());
   EXPECT_EQ(other_way(step, captured, 4), (ir::Way{{}, {2 * 3}}));
+}
+
+TEST(Numbers, AStepWithZerosIsCapturedAsOneWithout) {
+  const std::vector<Reduction> reductions = {
+      [](const at::Tensor& x) { return (x - 4).prod(); },
+      [](const at::Tensor& x) { return (x - 4).prod(1, /*keepdim=*/true); },
+      [](const at::Tensor& x) { return (x - 4).cumprod(1); },
+  };
+  for (const Reduction& reduction : reductions) {
+    for (const std::int64_t counted : {4, 6}) {
+      const TrainingStep step = reducing_step(reduction, counted);
+      const CapturedStep captured = capture(step);
+      verify_replay(step, captured.graph, captured.tensors, step.example, 3);
+      EXPECT_FALSE(other_way(step, captured, 10 - counted) == ir::Way());
+    }
+  }
 }
 
 }  // namespace

@@ -19,30 +19,10 @@ namespace {
 
 constexpr std::size_t kLargestStoredConstant = 1 << 20;
 
-// Calls visit(tensor) for every defined tensor of an argument.
-template <typename Visit>
-void for_each_tensor(const c10::IValue& value, Visit visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList()) {
-    for (const at::Tensor& each : value.toTensorVector()) {
-      if (each.defined()) visit(each);
-    }
-  } else if (value.isOptionalTensorList()) {
-    for (const c10::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
-      if (each && each->defined()) visit(*each);
-    }
-  }
-}
-
 // What to write where the gradient of what is put into rows that a mask chooses is refused.
 constexpr const char* kByTheSameMask =
     "Compute the mask once, and read rows by it, too: out[mask] = f(x[mask]); or choose by "
     "torch.where(mask, f(x), out).";
-
-bool is_mask(const at::Tensor& index) {
-  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
-}
 
 // Whether the host learns a number that follows from what its arguments contain. libtorch's own
 // attention asks aten::equal whether query and key are one tensor: that does not depend on data.
@@ -321,7 +301,8 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
     refuse(
         op,
         "reads on the host, in the backward pass, a Boolean that depends on gradients, which may "
-        "be on their way by then. Write torch.where(condition, a, b).");
+        "be on their way by then, or on what that pass draws or overwrites. Write "
+        "torch.where(condition, a, b).");
   }
   if (pending.reads_integer) return;
   if (tells_contents(handle, arguments)) {
@@ -342,10 +323,10 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
            "old ones. In Python call torch.nn.functional.ctc_loss by this name, which keeps them "
            "tensors.");
   }
-  if (pending.has_size_of_data && !can_guard(op)) {
+  if (pending.has_size_of_data && pending.masks.empty() && !can_guard(op)) {
     refuse(op,
-           "makes, in the backward pass, a tensor whose size depends on data, and on gradients, "
-           "which may be on their way by then. {}",
+           "makes, in the backward pass, a tensor whose size depends on gradients, which may be on "
+           "their way by then, or on what that pass draws or overwrites. {}",
            op.name == "aten::index" ? kByTheSameMask : "Keep all of it, and multiply by a mask.");
   }
 }
@@ -412,6 +393,7 @@ OpRecorder::Pending OpRecorder::begin(const c10::OperatorHandle& handle,
   note_writes(traits, pending);
   pending.has_size_of_data =
       pending.tainted && has_data_dependent_shape(handle, arguments) && !is_known_index(op);
+  if (pending.has_size_of_data && !can_guard(op)) pending.masks = masks_of_forward(op, arguments);
   pending.reads_integer = pending.tainted && reads_integer(handle, arguments) && can_guard(op);
   check_refusals(handle, pending, arguments);
   if (options_.check_writes) digest_untouched(pending, arguments);
@@ -537,7 +519,8 @@ void OpRecorder::end(const c10::OperatorHandle& handle, Pending pending,
   }
   if (any_new) graph_.ops.push_back(std::move(pending.op));
   if (draws) after_drawing(pending.drawn_again, scope);
-  guard_sizes(results, scope);
+  if (pending.masks.empty()) return guard_sizes(results, scope);
+  for (const at::Tensor& mask : pending.masks) guard_count(mask, scope);
 }
 
 }  // namespace autodist::capture

@@ -38,6 +38,8 @@ class OpRecorder {
     std::vector<ir::StorageId> written;
     bool tainted = false;  // depends on inputs, variables, state or random numbers
     bool has_size_of_data = false;
+    // In the backward pass, where the sizes of its results follow from these alone.
+    std::vector<at::Tensor> masks;
     bool reads_integer = false;                            // of data, and can_guard()
     std::vector<std::pair<at::Tensor, Digest>> untouched;  // what it must leave as it is
     // Of an op that draws what an earlier one has drawn: the generator's state, to be put back.
@@ -122,7 +124,12 @@ class OpRecorder {
   std::optional<ir::ValueId> tensor_result(const at::Tensor& tensor, const Pending& pending,
                                            bool& any_new);
   [[nodiscard]] bool is_known_index(const ir::Op& op) const;
+  // Masks by which an op chooses elements, where all of them follow from the forward pass alone;
+  // else none.
+  [[nodiscard]] std::vector<at::Tensor> masks_of_forward(const ir::Op& op,
+                                                         const c10::IValue* arguments);
   void guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId scope);
+  void guard_count(const at::Tensor& mask, ir::ScopeId scope);
   void add_guard(ir::Op op, const char* name, ir::Argument of, ir::Argument expected);
   // Ops of the backward pass so far by which what `reader` reads follows from the forward pass,
   // ascending; nothing where it depends on a gradient, too.

@@ -34,6 +34,34 @@ void OpRecorder::guard_sizes(const std::vector<ir::Result>& results, ir::ScopeId
   }
 }
 
+std::vector<at::Tensor> OpRecorder::masks_of_forward(const ir::Op& op,
+                                                     const c10::IValue* arguments) {
+  if (op.name != "aten::masked_select" && op.name != "aten::index") return {};
+  std::vector<at::Tensor> masks;
+  bool all = true;
+  for_each_tensor(arguments[1], [&](const at::Tensor& index) {
+    if (!is_mask(index) || !depends_on_step(index)) return;
+    ir::Op reader;
+    reader.arguments = {table_.value_of(index)};
+    all &= can_guard(reader);
+    masks.push_back(index);
+  });
+  return all ? masks : std::vector<at::Tensor>();
+}
+
+// How many elements it chooses is a size of an op of its own, as what is chosen may be a gradient.
+void OpRecorder::guard_count(const at::Tensor& mask, ir::ScopeId scope) {
+  ir::Op op;
+  op.name = "aten::nonzero";
+  op.arguments = {table_.value_of(mask)};
+  const ir::Result chosen = table_.add(at::nonzero(mask), ir::StorageKind::kIntermediate);
+  op.results = {chosen};
+  op.phase = phase_;
+  op.scope = scope;
+  graph_.ops.push_back(std::move(op));
+  guard_sizes({chosen}, scope);
+}
+
 void OpRecorder::end_guard(Pending pending, bool read) {
   ir::Argument of = std::move(pending.op.arguments.at(0));
   add_guard(std::move(pending.op), ir::kGuardOp, std::move(of), read);
@@ -60,31 +88,40 @@ bool OpRecorder::can_guard(const ir::Op& op) const {
   return in_forward() || (!op.random && op.writes.empty() && makers_in_backward(op));
 }
 
-// What no op of the backward pass writes is at its beginning what it is when it is read. All
-// gradients follow from the first of these ops, which makes that of the loss.
+// All gradients follow from the first op of the backward pass, which makes that of the loss. What
+// the forward pass has made, and no op of the backward pass writes, is at its end what it is when
+// it is read. An op that writes moves with what made its memory, if nobody else has used that so
+// far.
 std::optional<std::vector<std::size_t>> OpRecorder::makers_in_backward(const ir::Op& reader) const {
-  std::set<ir::ValueId> needed;
-  std::set<ir::StorageId> storages;
-  const auto need = [&](ir::ValueId value) {
-    needed.insert(value);
-    storages.insert(graph_.value(value).storage);
-  };
-  ir::for_each_read(reader, need);
   std::vector<std::size_t> makers;
+  std::set<ir::ValueId> needed;
+  std::set<ir::StorageId> written;
+  std::set<ir::StorageId> written_by_makers;
+  const auto need = [&](ir::ValueId value) { needed.insert(value); };
+  ir::for_each_read(reader, need);
   for (std::size_t i = graph_.ops.size(); i-- > backward_begins_;) {
     const ir::Op& op = graph_.ops[i];
     bool makes = false;
     ir::for_each_result(op, [&](ir::ValueId value) { makes |= needed.erase(value) > 0; });
+    if (makes && (op.random || i == backward_begins_)) return std::nullopt;
+    bool disturbs = false;
+    for (const ir::StorageId each : ir::written_storages(graph_, op)) {
+      written.insert(each);
+      disturbs |= written_by_makers.count(each) != 0;
+      if (makes) written_by_makers.insert(each);
+    }
+    ir::for_each_read(op, [&](ir::ValueId value) {
+      disturbs |= written_by_makers.count(graph_.value(value).storage) != 0;
+    });
+    if (disturbs && !makes) return std::nullopt;
     if (!makes) continue;
-    if (op.random || i == backward_begins_) return std::nullopt;
     ir::for_each_read(op, need);
     makers.push_back(i);
   }
-  for (std::size_t i = backward_begins_; i < graph_.ops.size(); ++i) {
-    for (const ir::StorageId written : ir::written_storages(graph_, graph_.ops[i])) {
-      if (storages.count(written) != 0) return std::nullopt;
-    }
-  }
+  const bool stays = std::none_of(needed.begin(), needed.end(), [&](ir::ValueId value) {
+    return written.count(graph_.value(value).storage) != 0;
+  });
+  if (!stays) return std::nullopt;
   std::reverse(makers.begin(), makers.end());
   return makers;
 }

@@ -28,6 +28,26 @@ struct OpTraits {
   bool overwrites_target = false;
 };
 
+inline bool is_mask(const at::Tensor& index) {
+  return index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+}
+
+// Calls visit(tensor) for every defined tensor of an argument.
+template <typename Visit>
+void for_each_tensor(const c10::IValue& value, Visit visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& each : value.toTensorVector()) {
+      if (each.defined()) visit(each);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const c10::optional<at::Tensor>& each : value.toOptionalTensorVector()) {
+      if (each && each->defined()) visit(*each);
+    }
+  }
+}
+
 // Whether the host learns what one Boolean of a tensor is: `if mask.all():`.
 bool reads_boolean(const c10::OperatorHandle& op, const c10::IValue* arguments);
 // Whether it learns what one integer is: `int(lengths.max())`.

@@ -130,7 +130,7 @@ void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::j
     OpRecorder& ops = *recorder->ops;
     OpRecorder::Pending pending = ops.begin(op, *stack);
     run_kernel(*recorder, pending, op, below, stack);
-    if (reads && (ops.in_forward() || pending.tainted)) {
+    if (reads && ops.can_guard(pending.op)) {
       ops.end_guard(std::move(pending), recorder->booleans.answer(*stack));
     } else if (pending.reads_integer) {
       ops.end_integer_guard(std::move(pending), stack->back().toScalar().toLong());

@@ -81,7 +81,7 @@ TEST(Refusals, ASizeOfDataInTheBackwardPass) {
   expect_refused(linear_step([](torch::nn::LinearImpl& net, const Batch& batch) {
                    return SelectsInBackward::apply(net.forward(batch[0])).pow(2).mean();
                  }),
-                 "makes, in the backward pass, a tensor whose size depends on data");
+                 "makes, in the backward pass, a tensor whose size depends on gradients");
 }
 
 TEST(Refusals, LengthsThatAreReadWithoutAnOp) {

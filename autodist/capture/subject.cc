@@ -206,11 +206,21 @@ std::vector<at::Tensor> Subject::forward(const Batch& batch) const {
 std::vector<bool> Subject::booleans_of_example(std::uint64_t seed_of_run) const {
   restore_buffers();
   seed(seed_of_run);
+  const GradientsAside aside(step_);
   const PlainOps plain_ops;
   const AnsweredBooleans booleans(answers_);
-  const std::vector<at::Tensor> returned =
-      forward(rows(0, std::max<std::int64_t>(example_rows(), 1)));
+  const Batch batch = rows(0, std::max<std::int64_t>(example_rows(), 1));
+  backward(forward(batch), batch);
   return booleans.read();
+}
+
+void Subject::backward(std::vector<at::Tensor> returned, const Batch& batch) const {
+  if (!training_) return;
+  const at::AutoGradMode gradients(true);
+  at::Tensor loss = returned.front();
+  if (scaled_loss_) loss = loss * batch.back();
+  returned.clear();
+  loss.backward();
 }
 
 Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
@@ -218,22 +228,13 @@ Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t se
   seed(seed_of_run);
   const GradientsAside aside(step_);
   const PlainOps plain_ops;
-  std::vector<at::Tensor> returned;
-  {
-    std::optional<AnsweredBooleans> booleans;
-    const std::vector<bool> answers = ir::booleans_of(graph);
-    if (!answers.empty()) booleans.emplace(answers);
-    returned = forward(batch);
-  }
+  std::optional<AnsweredBooleans> booleans;
+  const std::vector<bool> answers = ir::booleans_of(graph);
+  if (!answers.empty()) booleans.emplace(answers);
+  std::vector<at::Tensor> returned = forward(batch);
   Values values;
   for (const at::Tensor& output : returned) values.push_back(output.detach());
-  if (training_) {
-    const at::AutoGradMode gradients(true);
-    at::Tensor loss = returned.front();
-    if (scaled_loss_) loss = loss * batch.back();
-    returned.clear();
-    loss.backward();
-  }
+  backward(std::move(returned), batch);
   for (const at::Tensor& variable : bindings(graph, {}).variables) {
     values.push_back(variable.grad());
   }

@@ -88,6 +88,8 @@ class Subject {
   at::Tensor device_generator_;
 
   [[nodiscard]] std::vector<at::Tensor> forward(const Batch& batch) const;
+  // Of what forward() has returned on the batch; nothing where the step is not trained.
+  void backward(std::vector<at::Tensor> returned, const Batch& batch) const;
 };
 
 }  // namespace autodist::capture

@@ -11,7 +11,7 @@
 
 namespace autodist::ir {
 
-// Stands for a Boolean which the host reads of a tensor in the forward pass (an `if` on data): (the
+// Stands for a Boolean which the host reads of a tensor, of no gradient (an `if` on data): (the
 // tensor, what the host read at the capture, how many it had read before). It has no results. Where
 // a replay finds another value, the step goes another way, which is another graph.
 inline constexpr char kGuardOp[] = "autodist::guard";

@@ -92,6 +92,11 @@ def _lies_as(a, b):
     return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
+def _parts_of(sparse):
+    """Where the indices and values of a sparse tensor lie."""
+    return sparse._indices().data_ptr(), sparse._values().data_ptr()
+
+
 class Step:
     """A step as the extension takes it (autodist/app/python/training_step.h).
 
@@ -171,6 +176,12 @@ class Step:
             for module in model.modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and buffer.layout is torch.strided
+        ]
+        self._sparse = [
+            (module, name, buffer, _parts_of(buffer))
+            for module in model.modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and buffer.is_sparse
         ]
 
     def _inputs(self, batch, what):
@@ -266,6 +277,13 @@ class Step:
 
     def take_buffers(self):
         """Before a step: the values of buffers that were assigned anew between the steps."""
+        for module, name, buffer, parts in self._sparse:
+            now = module._buffers.get(name)
+            if now is not buffer or _parts_of(now) != parts:
+                raise UsageError(
+                    f"step: the sparse buffer '{name}' is another one than when the step was captured. "
+                    "Write its values in their place (_values().copy_()), or make it an input of the step."
+                )
         for (module, name, buffer), memory in zip(self._places, self._memory):
             if module._buffers.get(name) is not buffer or buffer.data_ptr() != memory.data_ptr():
                 return self._keep_buffers("a buffer was assigned anew", self._memory)

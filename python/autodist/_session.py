@@ -640,7 +640,8 @@ class Session:
         Returns
         -------
         range
-            Equal parts, as ``numpy.array_split``, unless the strategy has ``batch_shares``.
+            Equal parts, as ``numpy.array_split``, unless the strategy has ``batch_shares``, or a
+            part would have one row and the step needs several (a batch norm).
         """
         return range(*self._handle.rows_of(_arguments.whole("batch", batch)))
 

@@ -139,6 +139,12 @@ void check_numbers(JoinedJob& job, const ir::Graph& graph) {
       graph.name, own, chiefs);
 }
 
+// As the chief has found on its example: all ranks divide a batch alike.
+bool needs_several_samples(JoinedJob& job, const capture::CapturedStep& captured) {
+  const std::string own = captured.needs_several_samples ? "several" : "one";
+  return job.of_chief("samples that the step needs", own) == "several";
+}
+
 void check_trainable(const ir::Graph& graph) {
   for (const ir::Variable& each : graph.variables) {
     const DType dtype = graph.value(each.value).type.dtype;
@@ -207,7 +213,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
                                   captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
   result.single_sample_differs = captured.single_sample_differs;
-  result.needs_several_samples = captured.needs_several_samples;
+  result.needs_several_samples = needs_several_samples(job, captured);
   return result;
 }
 

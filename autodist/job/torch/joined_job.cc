@@ -70,7 +70,8 @@ void check_initial_weights(const std::string& file) {
        file);
 }
 
-// Unless somebody has set glibc's own variables, who knows better.
+// Memory that a step frees is there for the next one. Not where somebody has set glibc's own
+// variables.
 void keep_freed_memory(const Environment& environment) {
   for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
     if (environment(name)) return;

@@ -377,7 +377,8 @@ class Session {
   [[nodiscard]] std::uint32_t replica() const;
   [[nodiscard]] std::uint32_t replicas() const;
   // The rows [begin, end) of a batch of so many that run() gives this rank; its strategy may ask
-  // for parts that are not equal; none of one that only serves.
+  // for parts that are not equal, and one row alone goes to a neighbour where the step needs
+  // several (a batch norm); none of a rank that only serves.
   [[nodiscard]] std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t batch) const;
   [[nodiscard]] const ir::Graph& graph() const;
   // Until the next step, with which the plan may change.
