@@ -27,7 +27,7 @@ struct Captured {
   capture::Bindings bindings;          // of the graph, to this rank's own tensors
   capture::Bindings tensors;           // of the capture
   bool single_sample_differs = false;  // capture::CapturedStep
-  bool needs_several_samples = false;  // the same
+  bool needs_several_samples = false;  // as the chief has found of its capture::CapturedStep
 
   // "" where a job has one step alone.
   [[nodiscard]] const std::string& name() const { return named.name; }

@@ -1,6 +1,7 @@
 // Steps on batches of any shapes, which go any way: what the example had not is captured when it
-// first comes, and kept. A way is what the host reads of Booleans in the forward pass (an `if` on
-// data), and of integers, and which sizes follow from data there; a graph goes one (ir::Way).
+// first comes, and kept. A way is what the host reads of Booleans (an `if` on data) and of
+// integers before there is a gradient, and which sizes follow from data there; a graph goes one
+// (ir::Way).
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
