@@ -151,9 +151,15 @@ class Bounding {
     double sent = 0;
     double received = 0;
   };
+  struct Loads {
+    std::vector<Load> nodes;  // the bytes of all their ranks
+    std::vector<Load> ranks;  // their bytes, and a time for each message
+
+    Loads(std::size_t nodes, std::size_t ranks) : nodes(nodes), ranks(ranks) {}
+  };
 
   [[nodiscard]] Side card() const {
-    std::vector<Load> loads(tables_.nodes.size());
+    Loads loads(tables_.nodes.size(), program_.ranks.size());
     for (std::uint32_t s = 0; s < tables_.slices.size(); ++s) add(s, loads);
     add_transfers(loads);
     double collectives = 0;
@@ -164,19 +170,27 @@ class Bounding {
       } else if (n > 1) {
         const auto bytes =
             static_cast<double>(collective.bytes + collective.second_bytes) * 2 * (n - 1) / n;
-        for (std::size_t i = 0; i < loads.size(); ++i) {
+        for (std::size_t i = 0; i < loads.nodes.size(); ++i) {
           if (tables_.nodes[i].ranks.empty() || only_one_node()) continue;
           // A flat ring enters and leaves every node once; two parts less of it at most.
           const double least = bytes * (1 - 1 / n) / tables_.nodes[i].bytes_per_s;
-          loads[i].sent += least;
-          loads[i].received += least;
+          const auto add = [&](Load& load) {
+            load.sent += least;
+            load.received += least;
+          };
+          add(loads.nodes[i]);
+          if (tables_.nodes[i].ranks.size() == 1) add(loads.ranks[tables_.nodes[i].ranks[0]]);
         }
       }
     }
     Side busiest;
-    for (std::size_t i = 0; i < loads.size(); ++i) {
-      busiest.raise(loads[i].sent, cluster_.nodes[i].address + " sends");
-      busiest.raise(loads[i].received, cluster_.nodes[i].address + " receives");
+    const auto raise = [&](const Load& load, std::size_t node) {
+      busiest.raise(load.sent, cluster_.nodes[node].address + " sends");
+      busiest.raise(load.received, cluster_.nodes[node].address + " receives");
+    };
+    for (std::size_t i = 0; i < loads.nodes.size(); ++i) raise(loads.nodes[i], i);
+    for (std::size_t r = 0; r < loads.ranks.size(); ++r) {
+      raise(loads.ranks[r], tables_.node_of_rank[r]);
     }
     busiest.raise(collectives, "library collectives");
     return busiest;
@@ -187,17 +201,19 @@ class Bounding {
                          [](const NodeTable& node) { return !node.ranks.empty(); }) < 2;
   }
 
-  void move(std::uint32_t from, std::uint32_t to, std::int64_t bytes,
-            std::vector<Load>& loads) const {
+  void move(std::uint32_t from, std::uint32_t to, std::int64_t bytes, Loads& loads) const {
     const std::uint32_t a = tables_.node_of_rank[from];
     const std::uint32_t b = tables_.node_of_rank[to];
     if (a == b) return;
-    const auto size = static_cast<double>(bytes);
-    loads[a].sent += costs_.engine.message.value + size / tables_.nodes[a].bytes_per_s;
-    loads[b].received += costs_.engine.message.value + size / tables_.nodes[b].bytes_per_s;
+    const double sending = static_cast<double>(bytes) / tables_.nodes[a].bytes_per_s;
+    const double receiving = static_cast<double>(bytes) / tables_.nodes[b].bytes_per_s;
+    loads.nodes[a].sent += sending;
+    loads.nodes[b].received += receiving;
+    loads.ranks[from].sent += costs_.engine.message.value + sending;
+    loads.ranks[to].received += costs_.engine.message.value + receiving;
   }
 
-  void add(std::uint32_t s, std::vector<Load>& loads) const {
+  void add(std::uint32_t s, Loads& loads) const {
     const SliceTable& bytes = tables_.slices[s];
     const Rules& slice = rules(s);
     const auto move = [&](std::uint32_t from, std::uint32_t to, std::int64_t bytes) {
@@ -230,7 +246,7 @@ class Bounding {
     for (program::Rank member : *slice.members) exchange(member);
   }
 
-  void add_transfers(std::vector<Load>& loads) const {
+  void add_transfers(Loads& loads) const {
     if (tables_.transfers.empty()) return;
     for (const program::Rank rank : computing_) {
       for (const TransferTable& transfer : tables_.transfers) {

@@ -18,7 +18,9 @@ Engine::Engine(const program::Program& program, const CostModel& costs, const Jo
       options_(options),
       counts_(tables.nodes.size()),
       ranks_(symmetry.period),
+      ends_(symmetry.period),
       cards_(tables.nodes.size()),
+      inside_(tables.nodes.size()),
       uplink_free_(tables.uplinks.size()),
       busy_(tables.nodes.size()),
       joined_(tables.collectives.size()),
@@ -43,13 +45,15 @@ Engine::Engine(const program::Program& program, const CostModel& costs, const Jo
 }
 
 std::uint64_t Engine::distance(std::uint32_t self, std::uint32_t other) const {
-  const auto nodes = static_cast<std::uint32_t>(tables_.nodes.size());
-  if (!symmetry_.reduces()) {
-    const std::uint32_t a = node_of(self);
-    const std::uint32_t b = node_of(other);
-    return b >= a ? b - a : b + nodes - a;
-  }
-  return symmetry_.between(self, other) / symmetry_.ranks_per_node;
+  const bool reduces = symmetry_.reduces();
+  const auto node = [&](std::uint32_t rank) {
+    return reduces ? rank / symmetry_.ranks_per_node : node_of(rank);
+  };
+  const auto nodes = reduces ? symmetry_.ranks / symmetry_.ranks_per_node
+                             : static_cast<std::uint32_t>(tables_.nodes.size());
+  const std::uint32_t a = node(self);
+  const std::uint32_t b = node(other);
+  return b >= a ? b - a : b + nodes - a;
 }
 
 void Engine::schedule(double time, EventKind kind, std::uint32_t rank, std::uint32_t cause,

@@ -50,7 +50,7 @@ struct NodeCounters {
   std::int64_t sent = 0;      // payload bytes that left the node
   std::int64_t received = 0;  // payload bytes that came to the node
   std::int64_t messages = 0;
-  double sending = 0;  // seconds that its NIC was busy
+  double sending = 0;  // seconds that its NIC was busy; ranks share those of their messages
   double receiving = 0;
   double stolen = 0;  // core seconds that the engine took from computing ranks
 };
@@ -163,10 +163,17 @@ class Engine {
     bool ring_second = false;  // whether the second factors are on their way
     bool ring_joined = false;
   };
+  // When the bytes that a link was given are through.
   struct Card {
-    double send_free = 0;
-    double receive_free = 0;
-    double intra_free = 0;
+    double sending = 0;
+    double receiving = 0;
+  };
+  // When a rank is through with its messages.
+  struct Ends {
+    double sending = 0;
+    double receiving = 0;
+    double sending_inside = 0;  // to ranks of its node
+    double receiving_inside = 0;
   };
 
   // streams.cc
@@ -206,6 +213,7 @@ class Engine {
 
   // network.cc
   void post(const Message& message, double needed);
+  double pass(double& rank, double& link, double own, double bytes) const;
   void pump(std::uint32_t rank);
   void depart(std::uint32_t index);
   void hop(const Event& event);
@@ -217,6 +225,9 @@ class Engine {
   std::uint32_t new_message(const Message& message);
   [[nodiscard]] std::uint32_t node_of(std::uint32_t rank) const {
     return tables_.node_of_rank[rank];
+  }
+  [[nodiscard]] double ranks_on(std::uint32_t node) const {
+    return static_cast<double>(tables_.nodes[node].ranks.size());
   }
   // How far `other`'s node is from the one of `self`, in a form that is the same for all images.
   [[nodiscard]] std::uint64_t distance(std::uint32_t self, std::uint32_t other) const;
@@ -246,7 +257,9 @@ class Engine {
   std::vector<std::uint64_t> counts_;  // events caused, by node
   std::vector<Rank> ranks_;            // the simulated ones
   std::vector<comm::NicScheduler> nics_;
-  std::vector<Card> cards_;  // by node
+  std::vector<Ends> ends_;      // of the simulated ranks
+  std::vector<Card> cards_;     // by node
+  std::vector<double> inside_;  // by node: as a card's, between its ranks
   std::vector<double> uplink_free_;
   std::vector<protocol::RankProtocol> protocols_;  // by simulated rank
   protocol::Effects effects_;        // of the event under way, and behind them those that it led to

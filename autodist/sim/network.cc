@@ -1,10 +1,11 @@
 // Cards, windows and switches. What leaves next is NicScheduler's decision, as in comm/exchange.cc:
 // the same code, with acknowledgements that come at simulated times.
 //
-// A card serves what it was given in that order: the next message when the last byte of the one
-// before is out. Heads travel ahead of tails (cut-through), and the receiving side takes heads in
-// the order in which they come, so a message alone needs size / rate + latency, and several senders
-// share a receiver.
+// A rank handles its messages one after another, each for a time of its own and that of its bytes.
+// Ranks of a node do so beside each other, but share the card, or the link between them, which
+// carries the bytes of all in the time that they take one after another. Heads travel ahead of
+// tails (cut-through), and the receiving side takes heads in the order in which they come, so a
+// message alone needs size / rate + latency, and several senders share a receiver.
 
 #include <algorithm>
 
@@ -17,6 +18,19 @@ namespace {
 constexpr int kSizeBits = 40;
 
 }  // namespace
+
+// A message for which its rank takes `own` seconds besides those of its `bytes`, which the link
+// shares with those of other ranks. Returns when it begins.
+double Engine::pass(double& rank, double& link, double own, double bytes) const {
+  double begin = std::max(now_, rank);
+  rank = begin + (own + bytes);
+  link = std::max(now_, link) + bytes;
+  if (link > rank) {
+    begin += link - rank;
+    rank = link;
+  }
+  return begin;
+}
 
 std::uint32_t Engine::new_message(const Message& message) {
   if (unused_.empty()) {
@@ -52,24 +66,23 @@ void Engine::depart(std::uint32_t index) {
   const bool ring = message.kind == MessageKind::kRing;  // its cores are charged as it begins
   if (!ring) charge(message.from, engine.message.value + bytes * engine.send_cpu_s_per_byte);
   rank_counters_[message.from].sent += message.bytes;
-  Card& card = cards_[from];
+  Ends& ends = ends_[message.from];
   if (from == to) {
-    card.intra_free = std::max(now_, card.intra_free) + engine.message.value +
-                      bytes / tables_.nodes[from].intra_bytes_per_s;
-    message.sent = card.intra_free;
-    schedule(message.sent, EventKind::kDelivered, message.to, message.from, index);
+    const double seconds = bytes / tables_.nodes[from].intra_bytes_per_s;
+    const double begin = pass(ends.sending_inside, inside_[from], engine.message.value, seconds);
+    message.sent = ends.sending_inside;
+    schedule(begin, EventKind::kHead, message.to, message.from, index);
     return;
   }
   const double rate = tables_.nodes[from].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
-  const double start = std::max(now_, card.send_free);
-  const double service = (ring ? 0 : engine.message.value) + bytes / rate;
-  card.send_free = start + service;
-  message.sent = card.send_free;
+  const double own = ring ? 0 : engine.message.value;
+  const double start = pass(ends.sending, cards_[from].sending, own, bytes / rate);
+  message.sent = ends.sending;
   if (engine.stream_bytes_per_s > 0 && !ring) {
     message.sent = std::max(message.sent, start + bytes / engine.stream_bytes_per_s);
   }
   NodeCounters& counters = node_counters_[from];
-  counters.sending += service;
+  counters.sending += own / ranks_on(from) + bytes / rate;
   counters.sent += message.bytes;
   ++counters.messages;
   double latency = std::max(tables_.nodes[from].latency, tables_.nodes[to].latency);
@@ -105,15 +118,21 @@ void Engine::head(const Event& event) {
   Message& message = messages_[index];
   const std::uint32_t node = node_of(event.place);
   const bool ring = message.kind == MessageKind::kRing;
+  const double own = ring ? 0 : costs_.engine.message.value;
+  Ends& ends = ends_[event.place];
+  if (node_of(message.from) == node_of(message.to)) {  // the link inside has carried the bytes
+    ends.receiving_inside = std::max(now_, ends.receiving_inside) + own;
+    schedule_own(std::max(ends.receiving_inside, message.sent), EventKind::kDelivered, event.place,
+                 index);
+    return;
+  }
   const double rate = tables_.nodes[node].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
-  const double service =
-      (ring ? 0 : costs_.engine.message.value) + static_cast<double>(message.bytes) / rate;
-  Card& card = cards_[node];
-  card.receive_free = std::max(now_, card.receive_free) + service;
-  node_counters_[node].receiving += service;
-  node_counters_[node].received += message.bytes;
-  schedule_own(std::max(card.receive_free, message.sent), EventKind::kDelivered, event.place,
-               index);
+  NodeCounters& counters = node_counters_[node];
+  const double seconds = static_cast<double>(message.bytes) / rate;
+  counters.receiving += own / ranks_on(node) + seconds;
+  counters.received += message.bytes;
+  pass(ends.receiving, cards_[node].receiving, own, seconds);
+  schedule_own(std::max(ends.receiving, message.sent), EventKind::kDelivered, event.place, index);
 }
 
 void Engine::delivered(const Event& event) {

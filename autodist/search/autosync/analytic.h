@@ -49,11 +49,12 @@ class Analytic {
     double up = 0;               // bytes from one member to the owner, or to each other member
     double down = 0;             // and back
     double fetched = 0;
-    double work = 0;        // seconds of an owner of everything: adding up, updating, handing out
-    double slice = 0;       // bytes of the largest
-    bool at_owner = false;  // updated there
-    bool by_node = false;   // each node's contributions are added on it, and it gets one result
-    bool to_all = false;    // each member sends to all others, and nothing comes back
+    double work = 0;         // seconds of an owner of everything: adding up, updating, handing out
+    double slice = 0;        // bytes of the largest
+    bool at_owner = false;   // updated there
+    bool at_server = false;  // one rank of a node owns all that the node owns
+    bool by_node = false;    // each node's contributions are added on it, and it gets one result
+    bool to_all = false;     // each member sends to all others, and nothing comes back
     const program::Relay* relay = nullptr;  // passed on from rank to rank
   };
 
@@ -138,13 +139,17 @@ class Analytic {
     std::uint32_t lowest = 0;
     std::string name;
   };
+  // Ranks of a node handle their messages beside each other.
+  struct Messages {
+    double all = 0;
+    double most = 0;  // of one rank, in one direction
+  };
   struct NodeTraffic {  // in a step, over a node's card and between its own ranks
     double bytes_out = 0;
-    double out = 0;  // messages
     double bytes_in = 0;
-    double in = 0;  // messages
+    Messages crossing;  // as many out as in
     double bytes_inside = 0;
-    double inside = 0;
+    Messages inside;
   };
   using Where = Score::Where;
   struct Bottleneck {
@@ -194,7 +199,7 @@ class Analytic {
                 double all_messages, std::size_t variable, Loads& loads) const;
   void add_relayed(std::size_t node, const Traffic& traffic, double messages, std::size_t variable,
                    Loads& loads) const;
-  void add_traffic(std::size_t node, std::size_t variable, const NodeTraffic& crossing,
+  void add_traffic(std::size_t node, std::size_t variable, const NodeTraffic& traffic,
                    Loads& loads) const;
 
   [[nodiscard]] Bottleneck bottleneck_of(const Point& point, Loads& loads, double busy) const;

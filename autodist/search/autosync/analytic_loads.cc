@@ -46,6 +46,7 @@ Analytic::Traffic Analytic::traffic_of(const VariableFacts& facts, const Choice&
   traffic.fetched = to_double(each.fetched);
   traffic.slice = to_double(largest_slice(exchange, slice));
   traffic.at_owner = makes_parameters(exchange);
+  traffic.at_server = choice.kind == ChoiceKind::kServers;
   traffic.by_node = meets_on_nodes(exchange);
   traffic.to_all = goes_to_all(exchange);
   const auto relay = relays_.find(route_of(exchange));
@@ -118,11 +119,16 @@ void Analytic::add_to_all(std::size_t variable, double bytes, double messages, d
   double worst = 0;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
-    const double pairs = node.members * (members_count_ - node.members);
-    const double inside = node.members * (node.members - 1);
+    const double others = members_count_ - node.members;
+    const double mates = node.members - 1;
+    const double pairs = node.members * others;
+    const double inside = node.members * mates;
     add_traffic(i, variable,
-                {pairs * bytes, pairs * messages, pairs * bytes, pairs * messages, inside * bytes,
-                 inside * messages},
+                {pairs * bytes,
+                 pairs * bytes,
+                 {pairs * messages, others * messages},
+                 inside * bytes,
+                 {inside * messages, mates * messages}},
                 loads);
     loads.core(variable, i) += node.members * work;
     worst = std::max(worst, loads.at(variable, i) + node.latency);
@@ -156,13 +162,21 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   // Asking for rows is a message, too, and so is the answer.
   const double trips = traffic.fetched > 0 ? 2 : 1;
   const double away = all_messages - messages;
-  const double count = trips * (here * away + others * messages);
   const double mates = std::max(0.0, node.members - 1);
+  const double meeting = mates * (traffic.by_node ? all_messages : messages);  // one way
+  // The owners are the server, what all meet at, or every member alike, who then also asks others.
+  const bool one = traffic.at_server || traffic.by_node || node.members < 2;
+  const double owners = one ? 1 : node.members;
+  const Messages crossing{
+      trips * (here * away + others * messages),
+      trips * ((here > 0 ? away : 0) + others * messages / owners),
+  };
   add_traffic(i, variable,
-              {here * (1 - own) * traffic.up + others * own * traffic.down, count,
-               here * (1 - own) * traffic.down + others * own * traffic.up, count,
+              {here * (1 - own) * traffic.up + others * own * traffic.down,
+               here * (1 - own) * traffic.down + others * own * traffic.up,
+               crossing,
                (traffic.by_node ? 1 : own) * mates * (traffic.up + traffic.down),
-               2 * mates * (traffic.by_node ? all_messages : messages)},
+               {2 * meeting, (one ? 1 : 2) * meeting / owners}},
               loads);
 }
 
@@ -170,29 +184,32 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
 void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
                            std::size_t variable, Loads& loads) const {
   const program::Relay::Node& way = traffic.relay->nodes[i];
-  const double count = (way.sent + way.received) * messages;
+  const double crossing = (way.sent + way.received) * messages;
+  const double inside = way.inside * messages;  // one way
   add_traffic(i, variable,
-              {way.sent * traffic.up + way.received * traffic.down, count,
-               way.received * traffic.up + way.sent * traffic.down, count,
-               way.inside * (traffic.up + traffic.down), 2 * way.inside * messages},
+              {way.sent * traffic.up + way.received * traffic.down,
+               way.received * traffic.up + way.sent * traffic.down,
+               {crossing, crossing},
+               way.inside * (traffic.up + traffic.down),
+               {2 * inside, inside}},
               loads);
 }
 
-void Analytic::add_traffic(std::size_t i, std::size_t variable, const NodeTraffic& crossing,
+void Analytic::add_traffic(std::size_t i, std::size_t variable, const NodeTraffic& traffic,
                            Loads& loads) const {
   const Node& node = nodes_[i];
   const sim::EngineCost& engine = costs_.engine;
   const double message = engine.message.value;
   const std::size_t n = nodes_.size();
-  loads.at(variable, i) += crossing.bytes_out / node.rate + crossing.out * message;
-  loads.at(variable, n + i) += crossing.bytes_in / node.rate + crossing.in * message;
+  loads.at(variable, i) += traffic.bytes_out / node.rate + traffic.crossing.most * message;
+  loads.at(variable, n + i) += traffic.bytes_in / node.rate + traffic.crossing.most * message;
   loads.at(variable, 2 * n + i) +=
-      seconds_for(crossing.bytes_inside, node.intra) + crossing.inside * message;
+      seconds_for(traffic.bytes_inside, node.intra) + traffic.inside.most * message;
   // Both ends of what stays on a node are there.
   loads.core(variable, i) +=
-      (crossing.out + crossing.in + 2 * crossing.inside) * message +
-      (crossing.bytes_out + crossing.bytes_inside) * engine.send_cpu_s_per_byte +
-      (crossing.bytes_in + crossing.bytes_inside) * engine.receive_cpu_s_per_byte;
+      2 * (traffic.crossing.all + traffic.inside.all) * message +
+      (traffic.bytes_out + traffic.bytes_inside) * engine.send_cpu_s_per_byte +
+      (traffic.bytes_in + traffic.bytes_inside) * engine.receive_cpu_s_per_byte;
 }
 
 // The shards of a group, one after another, in as many contiguous parts as there are members.
