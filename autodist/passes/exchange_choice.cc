@@ -15,20 +15,14 @@ program::Compression codec_of(const program::Compression& asked, DType dtype) {
   return encodes(asked, dtype) ? asked : program::Compression{};
 }
 
-// RING without an algorithm is a ring, unless what would be added on the way is compressed.
 program::Route route_of(const strategy::AllReduceSynchronizer& all_reduce) {
-  switch (all_reduce.algorithm) {
+  switch (strategy::algorithm_of(all_reduce)) {
     case AllReduceAlgorithm::kRing:
       return program::Route::kRing;
     case AllReduceAlgorithm::kTree:
       return program::Route::kTree;
     case AllReduceAlgorithm::kHierarchical:
       return program::Route::kNodes;
-    case AllReduceAlgorithm::kBySpec: {
-      const bool plain = strategy::compression_of(all_reduce).codec == program::Codec::kNone;
-      return all_reduce.spec == strategy::AllReduceSpec::kRing && plain ? program::Route::kRing
-                                                                        : program::Route::kDirect;
-    }
     default:
       return program::Route::kDirect;
   }
@@ -80,10 +74,10 @@ SynchronizerKind kind_of(const strategy::Synchronizer& synchronizer) {
   if (std::holds_alternative<strategy::PsSynchronizer>(synchronizer)) {
     return SynchronizerKind::kParameterServer;
   }
-  const bool library = std::get<strategy::AllReduceSynchronizer>(synchronizer).algorithm ==
-                       AllReduceAlgorithm::kLibrary;
-  return library || strategy::sums_factors(synchronizer) ? SynchronizerKind::kLibrary
-                                                         : SynchronizerKind::kDirect;
+  const auto& all_reduce = std::get<strategy::AllReduceSynchronizer>(synchronizer);
+  return strategy::algorithm_of(all_reduce) == AllReduceAlgorithm::kLibrary
+             ? SynchronizerKind::kLibrary
+             : SynchronizerKind::kDirect;
 }
 
 ExchangeFacts facts_of(const ir::Graph& graph, ir::VariableId variable, std::int64_t members,

@@ -11,18 +11,6 @@
 namespace autodist::report {
 namespace {
 
-std::string spec_name(strategy::AllReduceSpec spec) {
-  switch (spec) {
-    case strategy::AllReduceSpec::kAuto:
-      return "auto";
-    case strategy::AllReduceSpec::kNccl:
-      return "nccl";
-    case strategy::AllReduceSpec::kRing:
-      return "ring";
-  }
-  return "?";
-}
-
 std::string synchronizer_words(const strategy::Synchronizer& synchronizer) {
   const program::Compression compression = strategy::compression_of(synchronizer);
   const std::string compressed =
@@ -32,9 +20,8 @@ std::string synchronizer_words(const strategy::Synchronizer& synchronizer) {
   }
   if (const auto* all_reduce = std::get_if<strategy::AllReduceSynchronizer>(&synchronizer)) {
     const bool at_owner = strategy::updates_at_owner(synchronizer);
-    const bool by_spec = all_reduce->algorithm == strategy::AllReduceAlgorithm::kBySpec;
     return fmt::format("all-reduce group {} ({}){}{}", all_reduce->group,
-                       by_spec ? spec_name(all_reduce->spec) : name_of(all_reduce->algorithm),
+                       name_of(strategy::algorithm_of(*all_reduce)),
                        at_owner ? ", updated at the owner" : "", compressed);
   }
   return "-";

@@ -76,6 +76,14 @@ bool sums_factors(const Synchronizer& synchronizer) {
   return program::traits_of(codec).unit == program::EncodedUnit::kGradient;
 }
 
+AllReduceAlgorithm algorithm_of(const AllReduceSynchronizer& all_reduce) {
+  if (all_reduce.algorithm != AllReduceAlgorithm::kBySpec) return all_reduce.algorithm;
+  if (sums_factors(all_reduce)) return AllReduceAlgorithm::kLibrary;
+  const bool plain = compression_of(all_reduce).codec == program::Codec::kNone;
+  return all_reduce.spec == AllReduceSpec::kRing && plain ? AllReduceAlgorithm::kRing
+                                                          : AllReduceAlgorithm::kDirect;
+}
+
 std::string name_of(AllReduceAlgorithm algorithm) {
   constexpr const char* kNames[] = {"by_spec", "direct",       "library",           "ring",
                                     "tree",    "hierarchical", "sufficient_factors"};

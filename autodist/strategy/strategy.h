@@ -36,8 +36,7 @@ enum class AllReduceSpec : std::uint8_t { kAuto = 0, kNccl = 1, kRing = 2 };
 enum class Compressor : std::uint8_t { kNone = 0, kHorovod = 1, kHorovodEf = 2, kPowerSgd = 3 };
 // How the sum is made: by owners of slices, to whom contributions go directly (summed in rank
 // order), around a ring, up a tree or through one rank per node; by a library (c10d); or by every
-// rank, from the factors of everybody's gradient. kBySpec follows the spec: RING a ring, else
-// direct.
+// rank, from the factors of everybody's gradient. kBySpec follows the spec (algorithm_of()).
 enum class AllReduceAlgorithm : std::uint8_t {
   kBySpec = 0,
   kDirect = 1,
@@ -80,6 +79,9 @@ program::Compression compression_of(const Synchronizer& synchronizer);
 program::Compression compression_of(const AllReduceSynchronizer& all_reduce);
 // Whether it asks for a codec whose factors a library sums.
 bool sums_factors(const Synchronizer& synchronizer);
+// How the sum is made: by the algorithm that is named; where none is (kBySpec), by a library for
+// factors, by a ring for RING, unless what would be added on the way is compressed, else directly.
+AllReduceAlgorithm algorithm_of(const AllReduceSynchronizer& all_reduce);
 // Whether the update rule runs where contributions are summed.
 bool updates_at_owner(const Synchronizer& synchronizer);
 // What a report adds to a server's place: ", asynchronous", ", staleness 2, results asked for"; ""
