@@ -36,7 +36,7 @@ struct Draft {
   Recording recording;
   std::string reason;                  // why there is none
   bool single_sample_differs = false;  // CapturedStep
-  bool needs_several_samples = false;  // the same
+  bool runs_on_one_sample = false;     // as a comparison has shown
 };
 
 // Whether a capture at the example's own size would lack it, too. Memory that only more rows than
@@ -164,9 +164,7 @@ Draft record_symbolic(Subject& subject, const Options& options) {
       agrees = agrees_on_single_sample(subject, first.recording, options.seed + 2);
     }
     first.single_sample_differs = agrees == false && !has_numbers;
-    first.needs_several_samples =
-        !agrees && example_rows > 1 &&
-        !runs_on_single_sample(subject, first.recording, options.seed + 2);
+    first.runs_on_one_sample = agrees.has_value();
     if (example_rows > 1 || agrees != true) {
       first.reason = check_symbolic(subject, first.recording, 1, sizes.third, options.seed + 2);
     }
@@ -216,10 +214,7 @@ Draft record_checked(Subject& subject, const Options& options) {
     if (draft.reason.empty()) return draft;
     reason = draft.reason;
   }
-  Draft fixed{record_fixed(subject, options, reason), ""};
-  fixed.needs_several_samples = options.self_check && subject.example_rows() > 1 &&
-                                !runs_on_single_sample(subject, fixed.recording, options.seed + 2);
-  return fixed;
+  return {record_fixed(subject, options, reason), ""};
 }
 
 // A recorder keeps many small things while a step allocates and frees large ones; the heap would be
@@ -269,12 +264,16 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
   const TensorsOutsideTheHeap tidy(step);
   Subject subject(step, training, options.scaled_loss, options.look_around);
   subject.answer(options.booleans);
+  const bool first = options.first && options.self_check;
+  if (first) subject.set_up(options.seed);
   Draft draft = record_checked(subject, options);
   CapturedStep captured;
+  captured.needs_several_samples =
+      first && !draft.runs_on_one_sample && subject.example_rows() > 1 &&
+      !runs_on_single_sample(subject, draft.recording, options.seed + 2);
   captured.graph = std::move(draft.recording.graph);
   captured.tensors = subject.bindings(captured.graph, std::move(draft.recording.constants));
   captured.single_sample_differs = draft.single_sample_differs;
-  captured.needs_several_samples = draft.needs_several_samples;
   count_work(captured.graph);
   if (options.cost_repetitions > 0) {
     try {

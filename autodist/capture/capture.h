@@ -24,14 +24,20 @@ struct Options {
   int cost_repetitions = 3;
   // Compares graph and step on other data. Switch off only for what cannot compute (meta tensors).
   bool self_check = true;
+  // No capture of this step has been before. It is called with the whole example then, as a model
+  // may set itself up in its first call (a cache that is filled, statistics of the first batch):
+  // buffers that this call changes, and another one with other rows does not, keep what they got.
+  // And whether it runs on one sample is asked (CapturedStep::needs_several_samples). Both are left
+  // out without self_check.
+  bool first = true;
   // Of the random numbers that the step draws while it is captured.
   std::uint64_t seed = 0;
   // The last tensor of the step's example is a scalar, by which the loss is multiplied before the
   // backward pass (ir/loss_scaling.h); the step's functions do not get it. What the graph returns
   // is the loss itself.
   bool scaled_loss = false;
-  // What the host reads of Booleans in the forward pass, in the places of the first that it asks
-  // for: the capture goes the way of a step that has read these. The rest it reads of the example.
+  // What the host reads of Booleans, in the places of the first that it asks for: the capture goes
+  // the way of a step that has read these. The rest it reads of the example.
   std::vector<bool> booleans = {};
   // Called before every op, also between the two halves of a step; an Error that it throws ends the
   // capture. It then throws whenever it is called again.
@@ -53,16 +59,16 @@ struct CapturedStep {
 // place; empty where it is a Boolean.
 std::string number_of_data(const ir::Graph& graph, std::size_t index);
 
-// Captures `step`. Its parameters, their gradients, its buffers and libtorch's default generators
-// are afterwards as they were before. Costs about three runs of the step and no more memory than
-// one. Calls of several threads take turns.
+// Captures `step`. Its parameters, their gradients, its buffers (but for Options::first) and
+// libtorch's default generators are afterwards as they were before. Costs about three runs of the
+// step and no more memory than one. Calls of several threads take turns.
 //
-// Where the host reads Booleans of tensors in the forward pass (`if mask.all():`), the graph is
-// that of the way which the example takes, and has guards (ir::kGuardOp).
+// Where the host reads Booleans of tensors that depend on no gradient (`if mask.all():`), the graph
+// is that of the way which the example takes, and has guards (ir::kGuardOp).
 //
-// Where it reads an integer there, or sizes of tensors follow from data (`x[mask]`), the graph is
-// that of the example's numbers, and has guards, too. Where they follow from the number of samples
-// as well, it serves other batches.
+// Where it reads such an integer, or sizes of tensors follow from such data (`x[mask]`), the graph
+// is that of the example's numbers, and has guards, too. Where they follow from the number of
+// samples as well, it serves other batches.
 //
 // Throws Error(kUsage), naming op and module, for a step that a replay would get wrong: other
 // control flow that depends on data, numbers or masks that the host makes anew for every

@@ -449,6 +449,30 @@ TEST(Capture, LeavesParametersGradientsBuffersAndGeneratorsAsTheyWere) {
   EXPECT_FALSE(step.parameters[1].tensor.grad().defined());
 }
 
+// A cache whose contents an attribute vouches for, and an average that goes on from step to step.
+TEST(Capture, WhatTheFirstCallSetsUpStays) {
+  const at::Tensor weight = torch::ones({3}).requires_grad_();
+  const at::Tensor cache = torch::zeros({3});
+  const at::Tensor average = torch::zeros({3});
+  bool filled = false;
+  TrainingStep step;
+  step.name = "caching";
+  step.parameters = {{"weight", weight}};
+  step.buffers = {{"cache", cache}, {"average", average}};
+  step.example = {torch::rand({6, 3})};
+  step.loss = [&](const Batch& batch) {
+    const at::NoGradGuard no_gradients;
+    if (!filled) cache.copy_(torch::arange(1, 4));
+    filled = true;
+    average.mul_(0.5).add_(batch[0].mean(0));
+    const at::AutoGradMode gradients(true);
+    return (batch[0] * weight * cache).sum();
+  };
+  capture_step(step);
+  EXPECT_TRUE(torch::equal(cache, torch::arange(1, 4).to(at::kFloat)));
+  EXPECT_TRUE(torch::equal(average, torch::zeros({3})));
+}
+
 TEST(Capture, MeasuresEveryOpAndCountsItsWork) {
   const ir::Graph graph = capture_step(convolutional_network());
   double seconds = 0;

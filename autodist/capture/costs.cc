@@ -2,12 +2,15 @@
 
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
 #include <utility>
 
+#include "autodist/base/error.h"
 #include "autodist/capture/interpreter.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/own_ops.h"
@@ -141,10 +144,23 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
       graph.ops[i].cost = {Seconds(at_large[i]), {}};
     return;
   }
-  const std::int64_t small = large == 1 ? 2 : (large + 3) / 4;
-  const std::vector<double> at_small = measure(replay, graph, subject, small, repetitions, seed);
+  std::int64_t small = large == 1 ? 2 : (large + 3) / 4;
+  std::vector<double> at_small;
+  while (at_small.empty() && small != large) {
+    try {
+      at_small = measure(replay, graph, subject, small, repetitions, seed);
+    } catch (const Error&) {
+      throw;
+    } catch (const c10::OutOfMemoryError&) {
+      throw;
+    } catch (const std::exception&) {  // the step does not run with so few samples
+      replay.clear();
+      small = std::min(2 * small, large);
+    }
+  }
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    graph.ops[i].cost = line_through(small, at_small[i], large, at_large[i]);
+    graph.ops[i].cost = at_small.empty() ? ir::Cost{Seconds(at_large[i]), {}}
+                                         : line_through(small, at_small[i], large, at_large[i]);
   }
 }
 

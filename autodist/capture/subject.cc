@@ -181,6 +181,41 @@ void Subject::check_buffers() const {
 
 void Subject::seed(std::uint64_t seed) const { at::manual_seed(seed); }
 
+bool Subject::call(std::int64_t start, std::int64_t count, std::uint64_t seed_of_run) const {
+  seed(seed_of_run);
+  const PlainOps plain_ops;
+  try {
+    static_cast<void>(forward(rows(start, count)));
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+Outcome Subject::digests_of_buffers() const {
+  Outcome digests;
+  for (const NamedTensor& each : step_.buffers) digests.push_back(digest_of(each.tensor));
+  return digests;
+}
+
+void Subject::set_up(std::uint64_t seed_of_run) {
+  const Outcome before = digests_of_buffers();
+  const std::int64_t rows = std::max<std::int64_t>(example_rows(), 1);
+  const bool called = call(0, rows, seed_of_run);
+  const Outcome once = digests_of_buffers();
+  std::vector<at::Tensor> values(once.size());
+  for (std::size_t i = 0; i < once.size(); ++i) {
+    if (once[i] != before[i]) values[i] = step_.buffers[i].tensor.detach().clone();
+  }
+  if (called && once != before && call(1, std::max<std::int64_t>(rows - 1, 1), seed_of_run + 1)) {
+    const Outcome twice = digests_of_buffers();
+    for (std::size_t i = 0; i < once.size(); ++i) {
+      if (values[i].defined() && twice[i] == once[i]) buffers_[i] = values[i];
+    }
+  }
+  restore_buffers();
+}
+
 Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool check_writes) const {
   restore_buffers();
   seed(seed_of_run);

@@ -54,8 +54,13 @@ class Subject {
   // second time have their elements rolled, so that no two are equal. Fresh memory.
   [[nodiscard]] Batch rows(std::int64_t start, std::int64_t count) const;
 
-  // What the host reads of Booleans in the forward pass while recording, in the places of the first
-  // that it asks for; the rest it reads of the tensors.
+  // Calls the step with the whole example, as models set themselves up in their first call: buffers
+  // that this changes, and another call with other rows does not, are kept as they are then. What
+  // fails here fails while it is recorded, too, and is named there.
+  void set_up(std::uint64_t seed);
+
+  // What the host reads of Booleans while recording, in the places of the first that it asks for;
+  // the rest it reads of the tensors.
   void answer(std::vector<bool> booleans) { answers_ = std::move(booleans); }
   // All that it reads of the example, with these answers.
   [[nodiscard]] std::vector<bool> booleans_of_example(std::uint64_t seed) const;
@@ -88,6 +93,9 @@ class Subject {
   at::Tensor device_generator_;
 
   [[nodiscard]] std::vector<at::Tensor> forward(const Batch& batch) const;
+  // forward() on rows as from rows(), or false where it throws.
+  bool call(std::int64_t start, std::int64_t count, std::uint64_t seed) const;
+  [[nodiscard]] Outcome digests_of_buffers() const;
   // Of what forward() has returned on the batch; nothing where the step is not trained.
   void backward(std::vector<at::Tensor> returned, const Batch& batch) const;
 };

@@ -134,6 +134,46 @@ def batches(*sizes, width=3):
     return [(torch.randn(size, 4), torch.randn(size, width)) for size in sizes]
 
 
+class SetsItselfUp(nn.Module):
+    """In its first call alone, some of it by what the batch is."""
+
+    def __init__(self, knows_by):
+        super().__init__()
+        self.knows_by = knows_by
+        self.fc = nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(3)
+        self.shift = nn.Parameter(torch.zeros(3))
+        self.register_buffer("cache", torch.zeros(3), persistent=False)
+        self.register_buffer("scale", torch.ones(3))
+        self.register_buffer("is_set_up", torch.tensor(0))
+        self.filled = 0
+        self.center = None
+
+    def forward(self, x):
+        out = self.fc(x)
+        if not (self.is_set_up > 0 if self.knows_by == "a buffer" else self.filled):
+            with torch.no_grad():
+                self.cache[:] = torch.arange(3.0)
+                self.scale = 1 / out.detach().std(0)
+                self.shift.data = -out.detach().mean(0)
+                self.is_set_up.fill_(1)
+            self.center = x.mean(0)
+            self.filled = 3
+        return self.norm(out * self.scale + self.shift) * (1 + self.cache) - (x - self.center).mean(1, True)
+
+
+def of_first_calls():
+    for knows_by in ("an attribute", "a buffer"):
+        agrees(SetsItselfUp(knows_by), mse, batches(6, 6, 5, 6))
+
+    # Costs are measured with as many rows as the step needs.
+    def needs_three(model, x, y):
+        chosen = torch.randperm(len(x))[:3] if len(x) >= 3 else torch.randint(0, len(x), (3,))
+        return mse(model, x, y) + model(x)[chosen].view(3, 1, 3).square().mean()
+
+    assert autodist.capture(nn.Linear(4, 3), needs_three, batches(8)[0]).ops
+
+
 def of_smoothed_labels():
     """Whose sizes libtorch lets depend on how many labels count."""
     def batch(seed, *more):
@@ -343,6 +383,7 @@ def main():
         part = nn.Sequential(model[0], torch.compile(nn.Sequential(*model[1:])))
         assert autodist.capture(part, mse, batches(6)[0], measure=False).ops == graph.ops
 
+    of_first_calls()
     of_smoothed_labels()
     of_masks_and_lengths()
     # Inputs that are not split, and a loss that is a sum.

@@ -201,6 +201,8 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   job.show(fmt::format("capturing {}", result.step.name));
   capture::Options options = options_of(job, result);
   capture::CapturedStep captured = capture_as(result, options);
+  result.needs_several_samples = needs_several_samples(job, captured);
+  options.first = false;
   options.booleans = way_of_job(job, result, options, captured.graph);
   if (options.booleans != ir::booleans_of(captured.graph)) captured = capture_as(result, options);
   check_numbers(job, captured.graph);
@@ -213,7 +215,6 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
                                   captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
   result.single_sample_differs = captured.single_sample_differs;
-  result.needs_several_samples = needs_several_samples(job, captured);
   return result;
 }
 

@@ -147,6 +147,7 @@ ShapeCache::Shape ShapeCache::capture_shape(exec::Runner& runner, const Batch& r
   TrainingStep step = step_;
   step.example = rows;
   capture::Options options;
+  options.first = false;
   options.seed = runner.next_seed();  // numbers may follow from what is drawn
   options.cost_repetitions = 0;
   options.scaled_loss = ir::scales_loss(*program_->graph);
