@@ -243,7 +243,7 @@ def place(autodist, folder):
 def what_is_said_of_a_loss(job):
     """(where it began, steps done once more) of each time it trained again."""
     return [(int(begun), int(again or 0)) for begun, again in
-            re.findall(r"training again .* from step (\d+)(?:; (\d+) steps are done once more)?", job.said())]
+            re.findall(r"training again .* from step (\d+)(?:; (\d+) steps? (?:is|are) done once more)?", job.said())]
 
 
 def check_recovery(job, starts, since, limit):

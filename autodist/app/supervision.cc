@@ -7,8 +7,10 @@
 #include <thread>
 
 #include "autodist/app/this_process.h"
+#include "autodist/base/checkpoint_folder.h"
 #include "autodist/base/file_system.h"
 #include "autodist/base/step_folders.h"
+#include "autodist/base/text.h"
 #include "autodist/job/control_group.h"
 
 namespace autodist::app {
@@ -106,10 +108,12 @@ void Supervision::look_at_progress() {
   if (faults_) faults_->look(progress, lost_at_.has_value(), memory_.standby_that_runs());
   if (!lost_at_ || !progress.trained) return;
   const Seconds since = clock_.now() - *lost_at_;
-  const std::int64_t again = progress.furthest - progress.first;
-  say_line(fmt::format("training again {} after the loss was noticed, from step {}{}",
-                       to_string(since), progress.first,
-                       again > 0 ? fmt::format("; {} steps are done once more", again) : ""));
+  const std::int64_t again = progress.furthest_before - progress.first;
+  say_line(fmt::format(
+      "training again {} after the loss was noticed, from step {}{}", to_string(since),
+      progress.first,
+      again > 0 ? fmt::format("; {} step{} done once more", again, again == 1 ? " is" : "s are")
+                : ""));
   memory_.note_recovery({progress.first, std::max<std::int64_t>(again, 0), since.value});
   if (faults_) faults_->note_training_again(std::max<std::int64_t>(again, 0));
   lost_at_.reset();
@@ -188,12 +192,13 @@ void Supervision::save_snapshot() {
     say_line(fmt::format("what was in memory is {}", path));
   };
   try {
+    const CheckpointFolder held("save:", folder);  // which may be another job's by now
     put_in_place(files, folder, progress.kept, /*as_snapshot=*/false, write, written);
   } catch (const std::exception& error) {
     say_line(is_saved ? error.what()
                       : fmt::format("{}: what was in memory cannot be saved: {}. Checkpoints stand "
                                     "as they were.",
-                                    path, error.what()));
+                                    path, without_dot(error.what())));
   }
 }
 
@@ -251,6 +256,9 @@ bool Supervision::goes_on(job::GenerationEnd end, const std::string& folder,
           arbiter_.restarts(), arbiter_.restarts() == 1 ? "" : "s", progress.furthest));
       const std::string hint = membership_ ? membership_->hint() : "";
       if (!hint.empty()) say_line(hint);
+    } else if (!stop && end == job::GenerationEnd::kLost && arbiter_.furthest() < 0 &&
+               arbiter_.restarts() > 0) {
+      say_line("not started again, as no step was made: what ended it would end it again");
     }
     return false;
   }

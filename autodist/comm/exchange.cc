@@ -502,7 +502,9 @@ void Exchange::Impl::say_news(Seconds now) {
 void Exchange::Impl::check_heartbeats(Seconds now) {
   say_news(now);
   const std::optional<RankNumber> gone = transport_.gone();
-  const std::optional<RankNumber> lost = gone ? gone : failures_.lost(now);
+  const std::optional<RankNumber> killed =
+      !gone && options_.killed ? options_.killed() : std::nullopt;
+  const std::optional<RankNumber> lost = gone ? gone : killed ? killed : failures_.lost(now);
   if (!lost) return;
   {
     const MutexLock lock(mutex_);
@@ -515,6 +517,9 @@ void Exchange::Impl::check_heartbeats(Seconds now) {
   const std::string account = failures_.account(*lost, now);
   if (gone) {
     fail(ErrorCode::kPeersLost, "{} {}; {}", transport_.describe(*lost), kIsGone, account);
+  }
+  if (killed) {
+    fail(ErrorCode::kPeersLost, "{} {}; {}", transport_.describe(*lost), kIsKilled, account);
   }
   fail(ErrorCode::kPeersLost, "{} is lost: {}. {} waits longer", transport_.describe(*lost),
        account, kSilenceLimit);

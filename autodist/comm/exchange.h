@@ -35,6 +35,9 @@ struct ExchangeOptions {
   // Gets a line when a peer falls silent and when it is heard again, on the receiving thread; and
   // lines of threads that wait for other ranks. May be empty.
   std::function<void(const std::string& line)> say = {};
+  // A peer whose process is known to have been killed, on the receiving thread: its connections may
+  // live on in processes that it has forked. May be empty.
+  std::function<std::optional<RankNumber>()> killed = {};
   // What a message is, for messages to the user: "contribution of slice 17"; may be empty.
   std::function<std::string(FrameKind kind, MessageId id)> name = {};
 };

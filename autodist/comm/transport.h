@@ -83,6 +83,8 @@ struct Frame {
 // Behind a rank's description, in messages: Transport::gone() has said so.
 inline constexpr const char* kIsGone =
     "is lost: its connection ended and nobody listens there any more";
+// The same of one whose process was killed, while its connections are still there.
+inline constexpr const char* kIsKilled = "is lost: its process has ended";
 
 // How often who waits outside of steps looks around.
 inline constexpr Seconds kLookAround{0.2};

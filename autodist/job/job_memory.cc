@@ -67,6 +67,7 @@ struct JobMemory::Shared {
   std::atomic<bool> trained{false};
   std::atomic<std::size_t> model{0};  // that is trained
   std::atomic<std::int64_t> furthest[kModels] = {};
+  std::atomic<std::int64_t> furthest_before[kModels] = {};  // this generation
   std::atomic<std::int64_t> saved{-1};
   std::atomic<std::int64_t> saved_no_snapshot{-1};  // the newest that is no snapshot
   std::atomic<std::int64_t> kept{-1};               // twice the snapshot's step, and its slot
@@ -142,7 +143,9 @@ JobMemory::Progress JobMemory::progress() const {
   progress.done = shared_->done;  // before `first`, which is written before it
   progress.first = shared_->first;
   progress.trained = shared_->trained;
-  progress.furthest = shared_->furthest[shared_->model];
+  const std::size_t model = shared_->model;
+  progress.furthest = shared_->furthest[model];
+  progress.furthest_before = shared_->furthest_before[model];
   for (const auto& each : shared_->furthest) progress.furthest_all += each;
   progress.saved = shared_->saved;
   const std::int64_t kept = shared_->kept;
@@ -188,6 +191,9 @@ void JobMemory::begin_generation(std::uint32_t standby, const std::string& check
   shared_->first = -1;
   shared_->trained = false;
   shared_->tries_plans = false;
+  for (std::size_t model = 0; model < kModels; ++model) {
+    shared_->furthest_before[model] = shared_->furthest[model].load();
+  }
   if (standby > 0) append(kHead, kCheckpoint, {checkpoint});
   shared_->turn = standby;  // the last: it does not wait any longer
 }

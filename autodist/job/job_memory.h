@@ -44,6 +44,8 @@ class JobMemory {
     bool trained = false;     // this generation has done a step
     std::int64_t furthest = 0;      // the most steps done of the model that was trained last
     std::int64_t furthest_all = 0;  // and of every model together
+    // That `furthest` of the generations before this one: steps up to it are done once more.
+    std::int64_t furthest_before = 0;
     std::int64_t saved = -1;        // the newest checkpoint that the job has written; -1: none
     std::int64_t kept = -1;         // the step of the snapshot; -1: none
   };

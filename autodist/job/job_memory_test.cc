@@ -176,12 +176,13 @@ TEST(JobMemory, AProgramsModelsAreCountedEachByItself) {
   memory.begin_generation();
   memory.note_steps(0, 40);
   memory.note_steps(0, 41);
-  EXPECT_EQ(memory.progress().furthest, 100) << "59 steps of it are done once more";
+  EXPECT_EQ(memory.progress().furthest_before, 100) << "60 steps of it are done once more";
   EXPECT_EQ(memory.progress().furthest_all, 130) << "no further than before";
   memory.note_steps(1, 30);
   EXPECT_EQ(memory.progress().first, 30);
   memory.note_steps(1, 31);
   EXPECT_EQ(memory.progress().furthest_all, 131);
+  EXPECT_EQ(memory.progress().furthest_before, 30) << "however far it is by now";
   memory.note_steps(40, 7);
   memory.note_steps(41, 9);
   EXPECT_EQ(memory.progress().furthest_all, 140) << "those beyond what fits are one";

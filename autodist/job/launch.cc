@@ -260,6 +260,19 @@ void StartedRanks::reap() {
   }
 }
 
+std::optional<std::uint32_t> StartedRanks::killed() const {
+  for (const Child& child : children_) {
+    siginfo_t how{};
+    const int options = WEXITED | WNOHANG | WNOWAIT;  // reap() is told of it still
+    if (::waitid(P_PID, static_cast<id_t>(child.pid), &how, options) != 0) continue;
+    if (how.si_pid != child.pid) continue;  // it runs
+    // What stands for a rank of another machine says of a signal what a shell says.
+    const bool by_signal = how.si_code != CLD_EXITED || how.si_status > 128;
+    if (by_signal) return child.rank;
+  }
+  return std::nullopt;
+}
+
 bool StartedRanks::any_runs() {
   reap();
   return std::any_of(children_.begin(), children_.end(),

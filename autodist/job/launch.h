@@ -78,6 +78,10 @@ class StartedRanks {
   // Whether this rank has been started and has not ended yet. Does not block.
   [[nodiscard]] bool runs(std::uint32_t rank);
 
+  // The first rank that has been killed. Takes nothing from the others of these functions, and may
+  // be called on another thread.
+  [[nodiscard]] std::optional<std::uint32_t> killed() const;
+
   // The first rank that ended badly, and what it wrote last: "rank 1 (pid 4711) ended with exit
   // code 1; its last line: KeyError: 'x'". Blocks no longer than its last line takes.
   std::optional<std::string> failure();

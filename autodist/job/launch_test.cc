@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "tests/happens.h"
 #include "tests/outcome_of.h"
@@ -103,6 +104,17 @@ TEST(StartedRanks, ARankThatEndsBadlyIsNamed) {
     EXPECT_NE(std::string(error.what()).find("rank 1"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find("exit code 3"), std::string::npos);
   }
+}
+
+TEST(StartedRanks, ARankThatIsKilledIsKnownBeforeAnybodyAsksHowItEnded) {
+  Lines lines;
+  StartedRanks ranks(local_ranks("test $AUTODIST_RANK = 1 && exit 3; kill -9 $$", job_of(3)),
+                     lines.output());
+  const Deadline deadline(Seconds{10});
+  while (!ranks.killed() && !deadline.has_passed()) std::this_thread::sleep_for(5ms);
+  EXPECT_EQ(ranks.killed(), 2U);
+  EXPECT_EQ(ranks.end_of(2, Seconds{10}), ranks.end_of(2, Seconds{10})) << "it can still be asked";
+  EXPECT_NE(ranks.end_of(2, Seconds{10})->find("killed by signal 9"), std::string::npos);
 }
 
 TEST(StartedRanks, NoneIsLeftRunning) {

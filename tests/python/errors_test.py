@@ -46,6 +46,18 @@ def of_capture():
     raised(usage, "errors_test.py:", autodist.capture, model, deep, batch)
     raised(usage, "each for each in x if each.sum()", autodist.capture, model, deep, batch)
 
+    class ReadsGradients(torch.autograd.Function):
+        @staticmethod
+        def forward(context, x):
+            return x * 2
+
+        @staticmethod
+        def backward(context, gradient):
+            return gradient * 2 if gradient.norm() < 1 else gradient / gradient.norm()
+
+    raised(usage, "in the backward pass, a Boolean", autodist.capture, model,
+           lambda model, x, y: ReadsGradients.apply(mse(model, x, y)), batch)
+
     def outside(model, x, y):
         weight = torch.from_numpy(x.detach().numpy().copy()).mean()
         return mse(model, x, y) * weight

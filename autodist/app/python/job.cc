@@ -233,8 +233,8 @@ JobHandle::~JobHandle() {
 AutoDist& JobHandle::take() {
   if (taken_) {
     fail(ErrorCode::kUsage,
-         "distribute: this AutoDist has its session already. Make another AutoDist, or give one "
-         "several steps (distribute_steps).");
+         "distribute: this AutoDist has its session already. Give it several steps at once "
+         "(distribute_steps), or run a program for each job.");
   }
   taken_ = true;
   return *job_;

@@ -23,11 +23,11 @@
 #include "autodist/app/torch/train_arguments.h"
 #include "autodist/app/torch/train_words.h"
 #include "autodist/app/torch/training.h"
+#include "autodist/base/checkpoint_folder.h"
 #include "autodist/base/error.h"
 #include "autodist/base/file.h"
 #include "autodist/cluster/cluster.h"
 #include "autodist/exec/checkpoint.h"
-#include "autodist/exec/checkpoint_folder.h"
 #include "autodist/job/launcher.h"
 #include "autodist/job/place.h"
 #include "autodist/job/remote.h"
@@ -234,7 +234,7 @@ int train_job(TrainArguments arguments, Console& console, const std::atomic<bool
   const bool begins_here = !launched && !process_environment()("AUTODIST_RANK");
   const bool is_chief =
       job::becomes_chief(arguments.plan.cluster, arguments.plan.cpu_only, process_environment());
-  std::optional<exec::CheckpointFolder> folder;
+  std::optional<CheckpointFolder> folder;
   const auto hold_folder = [&] {
     if (!is_chief || arguments.training.save_to.empty()) return;
     folder.emplace("--save", arguments.training.save_to);

@@ -269,7 +269,7 @@ void Checkpoints::hold(const std::string& directory) {
   const auto held = std::any_of(held_.begin(), held_.end(),
                                 [&](const auto& each) { return each.first == directory; });
   if (held) return;
-  held_.emplace_back(directory, exec::CheckpointFolder("save:", directory));
+  held_.emplace_back(directory, CheckpointFolder("save:", directory));
   if (held_.size() > kMostHeld) held_.pop_front();
 }
 
@@ -309,23 +309,33 @@ void Checkpoints::resume(const std::string& directory) {
 // Of a snapshot or a checkpoint; nothing where there is neither.
 std::optional<LoadedState> Checkpoints::newest_state(const std::string& from) {
   RealFileSystem files;
-  const bool has_saved = !from.empty() && exec::has_checkpoint(files, from);
-  const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
-  if (auto state = snapshots_->newer_than(saved.value_or(-1), steps_)) return state;
-  if (!has_saved && !job_.checkpoint().empty()) {
-    fail(ErrorCode::kCheckpoint,
-         "{}: the checkpoint from which a standby goes on is gone. Resume from another one.", from);
-  }
-  if (!has_saved) return std::nullopt;
+  std::optional<LoadedState> state;
   try {
-    return load_at_chief(files, from, steps_, warn());
+    const bool has_saved = !from.empty() && exec::has_checkpoint(files, from);
+    const auto saved = has_saved ? exec::newest_checkpoint(files, from) : std::nullopt;
+    state = snapshots_->newer_than(saved.value_or(-1), steps_);
+    if (state) return state;
+    if (!has_saved && !job_.checkpoint().empty()) {
+      fail(ErrorCode::kCheckpoint,
+           "{}: the checkpoint from which a standby goes on is gone. Resume from another one.",
+           from);
+    }
+    if (!has_saved) return std::nullopt;
+    state = load_at_chief(files, from, steps_, warn());
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kCheckpoint) throw;
-    auto state = snapshots_->newer_than(-1, steps_);
-    if (!state) throw;
+    auto kept = snapshots_->newer_than(-1, steps_);
+    if (!kept) throw;
     job_.say(fmt::format("{}: what is in memory takes its place", without_dot(error.what())));
-    return state;
+    return kept;
   }
+  // Where newer ones are damaged the one that was loaded may be older than what is in memory.
+  if (auto kept = snapshots_->newer_than(state->step, steps_)) {
+    job_.say(fmt::format("what is in memory, of step {}, takes the place of step {} in {}",
+                         kept->step, state->step, from));
+    return kept;
+  }
+  return state;
 }
 
 void Checkpoints::load_state(const std::string& directory,

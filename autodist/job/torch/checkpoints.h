@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "autodist/exec/checkpoint_folder.h"
+#include "autodist/base/checkpoint_folder.h"
 #include "autodist/job/torch/gathered_state.h"
 #include "autodist/job/torch/job_steps.h"
 #include "autodist/job/torch/joined_job.h"
@@ -98,7 +98,7 @@ class Checkpoints {
   std::vector<std::string> late_;  // directories, of checkpoints that were due and not written
   // The newest checkpoint that was saved or loaded: its folder, and its step.
   std::optional<std::pair<std::string, std::int64_t>> newest_;
-  std::deque<std::pair<std::string, exec::CheckpointFolder>> held_;  // at the chief
+  std::deque<std::pair<std::string, CheckpointFolder>> held_;  // at the chief
   // At the chief: a checkpoint that a thread writes, or that it could not write.
   struct Writing {
     std::shared_ptr<StateCopy> state;

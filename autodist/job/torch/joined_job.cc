@@ -214,8 +214,11 @@ void JoinedJob::look_around() {
 std::string JoinedJob::end_of_lost(const std::string& message) const {
   constexpr Seconds kItsLastWords{5};  // after its connections, a process may take its time to end
   for (std::uint32_t rank = 1; children_ && rank < size(); ++rank) {
-    const std::string gone = fmt::format("{} {}", transport_->describe(rank), comm::kIsGone);
-    if (message.find(gone) == std::string::npos) continue;
+    const std::string peer = transport_->describe(rank);
+    const auto says = [&](const char* what) {
+      return message.find(fmt::format("{} {}", peer, what)) != std::string::npos;
+    };
+    if (!says(comm::kIsGone) && !says(comm::kIsKilled)) continue;
     const auto end = children_->end_of(rank, kItsLastWords);
     return end ? "; " + *end : "";
   }
@@ -278,6 +281,16 @@ exec::RunnerOptions JoinedJob::runner_options(std::uint64_t seed, std::uint32_t 
   options.exchange.silence_limit = options_.silence_limit;
   options.exchange.first_contact = options_.join_limit;
   options.exchange.say = process_.say;
+  if (children_) {
+    options.exchange.killed = [this,
+                               looked = Seconds{0}]() mutable -> std::optional<std::uint32_t> {
+      constexpr Seconds kBetweenLooks{0.1};
+      const Seconds now = clock_.now();
+      if (now - looked < kBetweenLooks) return std::nullopt;
+      looked = now;
+      return children_->killed();
+    };
+  }
   options.user_rules = &options_.user_rules;
   options.device_time = options_.device_time;
   options.trace = options_.trace;

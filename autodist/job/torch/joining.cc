@@ -50,6 +50,12 @@ void JoinedJob::check_started_for_this() const {
         "job in it, or let a launcher start the ranks (autodist run, torchrun, mpirun)",
         place_.rank, place_.size, specification_, size());
   }
+  if (specification_.empty()) {
+    fail(ErrorCode::kUsage,
+         "AutoDist: the program is one of {} ranks (AUTODIST_SIZE) and names no cluster. Give it "
+         "that of the ranks, as --cluster of autodist run has it (local:2 by default).",
+         place_.size);
+  }
   fail(ErrorCode::kUsage,
        "environment: AUTODIST_SIZE={}, but {} has {} ranks. Set AUTODIST_SIZE to that, or name "
        "another cluster.",

@@ -129,7 +129,7 @@ LoadedState load_at_chief(FileSystem& files, const std::string& directory, const
   about["from"] = directory;
   return {exec::write_safetensors({checkpoint.optimizer_state, std::move(about)}),
           pack_replicas(checkpoint, steps, directory, warn),
-          exec::write_safetensors({checkpoint.kept, {}})};
+          exec::write_safetensors({checkpoint.kept, {}}), checkpoint.step};
 }
 
 std::vector<NamedTensor> put_replica(const std::string& replicas, std::uint32_t rank,

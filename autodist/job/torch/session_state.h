@@ -49,8 +49,9 @@ struct LoadedState {
   // With the steps among its metadata: "step" where a job has one alone, else "stepNAME"; and where
   // it was read, "from".
   std::string optimizer;
-  std::string replicas;  // "<rank>/<tensor>"; nothing where all start from the chief's
-  std::string kept;      // what the program keeps, by its names
+  std::string replicas;   // "<rank>/<tensor>"; nothing where all start from the chief's
+  std::string kept;       // what the program keeps, by its names
+  std::int64_t step = 0;  // of the job, when it was saved
 };
 
 // Reads the newest sound checkpoint of `directory` into the chief's tensors. Warns of damaged newer

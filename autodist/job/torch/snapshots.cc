@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <utility>
 
+#include "autodist/base/checkpoint_folder.h"
 #include "autodist/base/digest.h"
 #include "autodist/base/error.h"
 #include "autodist/base/step_folders.h"
 #include "autodist/exec/checkpoint.h"
-#include "autodist/exec/checkpoint_folder.h"
 #include "autodist/job/control_group.h"
 
 namespace autodist::job {
@@ -245,7 +245,7 @@ void Snapshots::forget(std::int64_t step) {
   memory_->forget_snapshot();
   RealFileSystem files;
   if (folder_.empty() || !files.exists(folder_)) return;
-  std::optional<exec::CheckpointFolder> held;
+  std::optional<CheckpointFolder> held;
   try {
     held.emplace("snapshots:", folder_);
   } catch (const Error&) {  // another job writes there, and they may be that one's

@@ -1,13 +1,14 @@
 #include "autodist/job/torch/snapshots.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 
+#include "autodist/base/checkpoint_folder.h"
 #include "autodist/base/step_folders.h"
 #include "autodist/exec/checkpoint.h"
 
@@ -119,10 +120,17 @@ TEST_F(SnapshotsTest, StayInAFolderThatAnotherJobHolds) {
   free = kRoomForACopy;
   snapshots.choose_folder("", folder);
   take(15);
-  const Descriptor lock(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
+  const pid_t other = ::fork();
+  if (other == 0) {
+    const CheckpointFolder held("save:", folder);
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ::waitpid(other, nullptr, WUNTRACED);
   snapshots.forget(20);
   EXPECT_EQ(in_folder(), Steps{15});
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
   EXPECT_EQ(told.size(), 1U) << told.back();
 }
 

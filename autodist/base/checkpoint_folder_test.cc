@@ -1,4 +1,4 @@
-#include "autodist/exec/checkpoint_folder.h"
+#include "autodist/base/checkpoint_folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,7 +9,7 @@
 
 #include "autodist/base/error.h"
 
-namespace autodist::exec {
+namespace autodist {
 namespace {
 
 // What taking the folder says, in a process of its own: 0 for nothing, 1 for the refusal that is
@@ -58,6 +58,29 @@ TEST(CheckpointFolder, IsOneProcesssAtATime) {
   std::filesystem::remove_all(path);
 }
 
+// As a worker of a data loader does for some seconds.
+TEST(CheckpointFolder, EndsWithItsHolderWhereAForkedProcessLivesOn) {
+  const std::string path = ::testing::TempDir() + "/autodist-forked-" + std::to_string(::getpid());
+  int until[2];
+  ASSERT_EQ(::pipe(until), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const CheckpointFolder folder("--save", path);
+    if (::fork() == 0) {
+      ::close(until[1]);
+      char byte = 0;
+      (void)!::read(until[0], &byte, 1);
+      ::_exit(0);
+    }
+    ::_exit(0);
+  }
+  ::waitpid(holder, nullptr, 0);
+  EXPECT_NO_THROW(CheckpointFolder("--save", path));
+  ::close(until[1]);
+  ::close(until[0]);
+  std::filesystem::remove_all(path);
+}
+
 TEST(CheckpointFolder, WhatCannotBeWrittenToIsRefused) {
   for (const std::string path : {"/proc/nope", "/dev/null/below"}) {
     try {
@@ -73,4 +96,4 @@ TEST(CheckpointFolder, WhatCannotBeWrittenToIsRefused) {
 }
 
 }  // namespace
-}  // namespace autodist::exec
+}  // namespace autodist

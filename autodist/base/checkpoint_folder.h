@@ -2,26 +2,24 @@
 
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "autodist/base/file.h"
-
-namespace autodist::exec {
+namespace autodist {
 
 // Holds `path` until it goes, by a lock on the file `.lock` in it, which ends with its process,
-// too. A process may hold a folder twice. Where the file system has no locks there is none.
+// too, also where processes that it has forked live on. A process may hold a folder several times.
+// Where the file system has no locks there is none.
 class CheckpointFolder {
  public:
   // Makes the folder where it is missing. `what` begins messages. Throws Error(kCheckpoint) where
   // the folder cannot be made or written to, and where another process holds it.
   CheckpointFolder(const std::string& what, const std::string& path);
-  ~CheckpointFolder();
-  CheckpointFolder(CheckpointFolder&&) noexcept = default;
-  CheckpointFolder& operator=(CheckpointFolder&&) = delete;
 
  private:
-  std::string name_;  // of the lock's file; empty: held by another one of this process
-  Descriptor lock_;
+  class Lock;
+
+  std::shared_ptr<const Lock> lock_;
 };
 
-}  // namespace autodist::exec
+}  // namespace autodist
