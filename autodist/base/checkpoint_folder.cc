@@ -1,6 +1,8 @@
 #include "autodist/base/checkpoint_folder.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,12 +11,10 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <mutex>
-#include <utility>
+#include <set>
 
 #include "autodist/base/error.h"
-#include "autodist/base/file.h"
 
 namespace autodist {
 namespace {
@@ -40,75 +40,74 @@ bool still_there(int file, const std::string& name) {
          opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
 }
 
-// Of this process, which a forked one does not inherit: closing any of its descriptors of the file
-// ends it. False where another process has one; true, too, on a file system without locks.
-bool lock(int file) {
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  whole.l_whence = SEEK_SET;
-  return ::fcntl(file, F_SETLK, &whole) == 0 || (errno != EACCES && errno != EAGAIN);
+// A forked process has copies of the descriptors, with which the locks would live on when this one
+// is gone: it closes them as it begins. Held while a process is forked.
+std::mutex forking;
+std::set<int> locked;  // descriptors
+
+void note_locked(int file) {
+  static const int handlers = ::pthread_atfork([] { forking.lock(); }, [] { forking.unlock(); },
+                                               [] {
+                                                 for (const int each : locked) ::close(each);
+                                                 locked.clear();
+                                                 forking.unlock();
+                                               });
+  static_cast<void>(handlers);
+  const std::lock_guard<std::mutex> lock(forking);
+  locked.insert(file);
+}
+
+void note_unlocked(int file) {
+  const std::lock_guard<std::mutex> lock(forking);
+  locked.erase(file);
 }
 
 }  // namespace
 
-class CheckpointFolder::Lock {
- public:
-  Lock(std::string name, Descriptor file) : name_(std::move(name)), file_(std::move(file)) {}
-  ~Lock() {
-    if (is_own()) ::unlink(name_.c_str());
-  }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
-  // And not that of the process that has forked this one.
-  [[nodiscard]] bool is_own() const { return process_ == ::getpid(); }
-
- private:
-  std::string name_;
-  Descriptor file_;
-  pid_t process_ = ::getpid();
-};
-
-CheckpointFolder::CheckpointFolder(const std::string& what, const std::string& path) {
-  static std::mutex mutex;
-  static std::map<std::string, std::weak_ptr<const Lock>> held;  // by the folder's one true name
+CheckpointFolder::CheckpointFolder(const std::string& what, const std::string& path)
+    : name_(path + "/.lock"), process_(::getpid()) {
   const auto refuse = [&](const std::string& why) {
     fail(ErrorCode::kCheckpoint, "{} {}: {}", what, path, why);
   };
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  const std::string folder = error ? "" : std::filesystem::canonical(path, error).string();
   if (error) refuse(fmt::format("the folder cannot be made: {}. Name another.", error.message()));
-  const std::lock_guard<std::mutex> alone(mutex);
-  std::weak_ptr<const Lock>& own = held[folder];
-  lock_ = own.lock();
-  if (lock_ && lock_->is_own()) return;
-  const std::string name = folder + "/.lock";
-  Descriptor file;
   while (true) {
-    file = Descriptor(::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-    if (file.get() < 0)
+    lock_ = Descriptor(::open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    if (lock_.get() < 0)
       refuse(fmt::format("cannot be written to: {}. Name another.", std::strerror(errno)));
-    if (!lock(file.get())) {
-      const std::string holder = holder_in(file.get());
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return;  // a file system without locks
+      const std::string holder = holder_in(lock_.get());
+      name_.clear();
+      if (holder == this_holder()) return;
       refuse(
           fmt::format("another job writes its checkpoints there ({}). Give each job a folder of "
                       "its own.",
                       holder.empty() ? "it has just begun" : holder));
     }
-    if (still_there(file.get(), name)) break;
+    if (still_there(lock_.get(), name_)) break;
   }
   const std::string holder = this_holder();
   const bool written =
-      ::ftruncate(file.get(), 0) == 0 &&
-      ::pwrite(file.get(), holder.data(), holder.size(), 0) == static_cast<ssize_t>(holder.size());
+      ::ftruncate(lock_.get(), 0) == 0 &&
+      ::pwrite(lock_.get(), holder.data(), holder.size(), 0) == static_cast<ssize_t>(holder.size());
   if (!written) {
     const std::string why = std::strerror(errno);
-    ::unlink(name.c_str());
+    ::unlink(name_.c_str());
     refuse(fmt::format("cannot be written to: {}. Name another.", why));
   }
-  lock_ = std::make_shared<const Lock>(name, std::move(file));
-  own = lock_;
+  note_locked(lock_.get());
+}
+
+CheckpointFolder::~CheckpointFolder() {
+  if (name_.empty() || lock_.get() < 0) return;
+  if (process_ != ::getpid()) {  // which has closed it
+    static_cast<void>(lock_.release());
+    return;
+  }
+  note_unlocked(lock_.get());
+  ::unlink(name_.c_str());
 }
 
 }  // namespace autodist

@@ -2,24 +2,30 @@
 
 #pragma once
 
-#include <memory>
+#include <sys/types.h>
+
 #include <string>
+
+#include "autodist/base/file.h"
 
 namespace autodist {
 
 // Holds `path` until it goes, by a lock on the file `.lock` in it, which ends with its process,
-// too, also where processes that it has forked live on. A process may hold a folder several times.
-// Where the file system has no locks there is none.
+// too, also where processes live on that it has forked. A process may hold a folder twice. Where
+// the file system has no locks there is none.
 class CheckpointFolder {
  public:
   // Makes the folder where it is missing. `what` begins messages. Throws Error(kCheckpoint) where
   // the folder cannot be made or written to, and where another process holds it.
   CheckpointFolder(const std::string& what, const std::string& path);
+  ~CheckpointFolder();
+  CheckpointFolder(CheckpointFolder&&) noexcept = default;
+  CheckpointFolder& operator=(CheckpointFolder&&) = delete;
 
  private:
-  class Lock;
-
-  std::shared_ptr<const Lock> lock_;
+  std::string name_;  // of the lock's file; empty: held by another one of this process
+  Descriptor lock_;
+  pid_t process_;  // that holds it; a forked one has a copy of this object
 };
 
 }  // namespace autodist

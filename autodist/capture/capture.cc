@@ -123,6 +123,8 @@ bool runs_on_single_sample(const Subject& subject, const Recording& recording, s
   try {
     subject.run(recording.graph, subject.rows(1, 1), seed);
     return true;
+  } catch (const Error&) {  // as where Ctrl-C was pressed
+    throw;
   } catch (const std::exception& error) {
     if (is_lack_at_any_size(subject, 1, error)) throw;
     return false;

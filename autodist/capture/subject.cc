@@ -108,6 +108,12 @@ std::vector<at::Tensor> untrained(const TrainingStep& step) {
   return others;
 }
 
+Outcome digests_of(const std::vector<NamedTensor>& tensors) {
+  Outcome digests;
+  for (const NamedTensor& each : tensors) digests.push_back(digest_of(each.tensor));
+  return digests;
+}
+
 }  // namespace
 
 Outcome digests_of(const Values& values) {
@@ -181,37 +187,58 @@ void Subject::check_buffers() const {
 
 void Subject::seed(std::uint64_t seed) const { at::manual_seed(seed); }
 
-bool Subject::call(std::int64_t start, std::int64_t count, std::uint64_t seed_of_run) const {
+bool Subject::call_on_example(std::uint64_t seed_of_run) const {
+  look_around();
   seed(seed_of_run);
   const PlainOps plain_ops;
   try {
-    static_cast<void>(forward(rows(start, count)));
+    static_cast<void>(forward(rows(0, std::max<std::int64_t>(example_rows(), 1))));
     return true;
+  } catch (const Error&) {  // as where Ctrl-C was pressed
+    throw;
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
   } catch (const std::exception&) {
     return false;
   }
 }
 
-Outcome Subject::digests_of_buffers() const {
-  Outcome digests;
-  for (const NamedTensor& each : step_.buffers) digests.push_back(digest_of(each.tensor));
-  return digests;
-}
-
 void Subject::set_up(std::uint64_t seed_of_run) {
-  const Outcome before = digests_of_buffers();
-  const std::int64_t rows = std::max<std::int64_t>(example_rows(), 1);
-  const bool called = call(0, rows, seed_of_run);
-  const Outcome once = digests_of_buffers();
+  const Outcome before = digests_of(step_.buffers);
+  const Outcome parameters = before.empty() ? Outcome() : digests_of(step_.parameters);
+  const bool called = call_on_example(seed_of_run);
+  const Outcome once = digests_of(step_.buffers);
+  std::vector<std::size_t> changed;
   std::vector<at::Tensor> values(once.size());
   for (std::size_t i = 0; i < once.size(); ++i) {
-    if (once[i] != before[i]) values[i] = step_.buffers[i].tensor.detach().clone();
+    if (once[i] == before[i]) continue;
+    changed.push_back(i);
+    values[i] = step_.buffers[i].tensor.detach().clone();
   }
-  if (called && once != before && call(1, std::max<std::int64_t>(rows - 1, 1), seed_of_run + 1)) {
-    const Outcome twice = digests_of_buffers();
-    for (std::size_t i = 0; i < once.size(); ++i) {
-      if (values[i].defined() && twice[i] == once[i]) buffers_[i] = values[i];
+  restore_buffers();
+  if (!called || changed.empty()) return;
+  const auto keep = [&](std::size_t i) { buffers_[i] = values[i]; };
+  // A graph cannot write parameters: such a call is not made again.
+  if (digests_of(step_.parameters) != parameters) {
+    for (const std::size_t i : changed) keep(i);
+    return restore_buffers();
+  }
+  // What buffers alone say is said again when they are as they were. What is not, an attribute
+  // knows to be there; others may follow from it, and are asked again when it is.
+  for (int round = 0; round < 2 && !changed.empty(); ++round) {
+    if (!call_on_example(seed_of_run)) break;
+    const Outcome again = digests_of(step_.buffers);
+    std::vector<std::size_t> unclear;
+    for (const std::size_t i : changed) {
+      if (again[i] == once[i]) continue;
+      if (round == 0 && again[i] != before[i]) {
+        unclear.push_back(i);
+      } else {
+        keep(i);
+      }
     }
+    restore_buffers();
+    changed = std::move(unclear);
   }
   restore_buffers();
 }

@@ -54,9 +54,10 @@ class Subject {
   // second time have their elements rolled, so that no two are equal. Fresh memory.
   [[nodiscard]] Batch rows(std::int64_t start, std::int64_t count) const;
 
-  // Calls the step with the whole example, as models set themselves up in their first call: buffers
-  // that this changes, and another call with other rows does not, are kept as they are then. What
-  // fails here fails while it is recorded, too, and is named there.
+  // Calls the step with the whole example, as models set themselves up in their first call. Buffers
+  // are kept as this leaves them where a second call from the same buffers would leave them
+  // otherwise, as an attribute says that they are set up; and where the first has written
+  // parameters. A step that does not run is left to its recording, which names the op.
   void set_up(std::uint64_t seed);
 
   // What the host reads of Booleans while recording, in the places of the first that it asks for;
@@ -93,9 +94,8 @@ class Subject {
   at::Tensor device_generator_;
 
   [[nodiscard]] std::vector<at::Tensor> forward(const Batch& batch) const;
-  // forward() on rows as from rows(), or false where it throws.
-  bool call(std::int64_t start, std::int64_t count, std::uint64_t seed) const;
-  [[nodiscard]] Outcome digests_of_buffers() const;
+  // forward(); false where the step does not run.
+  bool call_on_example(std::uint64_t seed) const;
   // Of what forward() has returned on the batch; nothing where the step is not trained.
   void backward(std::vector<at::Tensor> returned, const Batch& batch) const;
 };

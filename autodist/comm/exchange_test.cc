@@ -302,6 +302,24 @@ TEST(Exchange, NamesALostPeerAndWhatWasLastHeardOfItWithinThreeHeartbeats) {
   EXPECT_THROW(members[0]->exchange().finish(kLimit), Error);
 }
 
+// Its connections may be there still, in a process that it has forked.
+TEST(Exchange, APeerThatIsKnownToBeKilledIsLostAtOnce) {
+  InProcessHub hub(2);
+  std::atomic<bool> killed{false};
+  ExchangeOptions options = quick(Seconds{10});
+  options.killed = [&]() -> std::optional<RankNumber> {
+    return killed ? std::optional<RankNumber>(1) : std::nullopt;
+  };
+  Member chief(hub, 0, options);
+  Member other(hub, 1, quick(Seconds{10}));
+  killed = true;
+  ASSERT_TRUE(eventually([&] { return chief.exchange().failure() != nullptr; }));
+  const std::string message = message_of(chief.exchange().failure(), ErrorCode::kPeersLost);
+  EXPECT_NE(message.find("rank 1 (in this process) is lost: its process has ended"),
+            std::string::npos)
+      << message;
+}
+
 TEST(Exchange, ALongHandlerNeitherSilencesThisRankNorMakesItMistakeItsPeersForDead) {
   InProcessHub hub(2);
   auto members = members_of(hub, 2, quick());

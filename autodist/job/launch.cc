@@ -20,6 +20,7 @@
 #include "autodist/base/clock.h"
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
+#include "autodist/job/remote.h"
 #include "autodist/job/subprocess.h"
 #include "autodist/job/wait_policy.h"
 
@@ -266,8 +267,10 @@ std::optional<std::uint32_t> StartedRanks::killed() const {
     const int options = WEXITED | WNOHANG | WNOWAIT;  // reap() is told of it still
     if (::waitid(P_PID, static_cast<id_t>(child.pid), &how, options) != 0) continue;
     if (how.si_pid != child.pid) continue;  // it runs
-    // What stands for a rank of another machine says of a signal what a shell says.
-    const bool by_signal = how.si_code != CLD_EXITED || how.si_status > 128;
+    // What stands for a rank of another machine says of a signal what a shell says, and ssh of
+    // itself something else.
+    const bool by_signal =
+        how.si_code != CLD_EXITED || (how.si_status > kBySignal && how.si_status != kSshFailed);
     if (by_signal) return child.rank;
   }
   return std::nullopt;

@@ -13,7 +13,6 @@
 namespace autodist::job {
 namespace {
 
-constexpr int kSshFailed = 255;  // itself, not what it was to run
 
 // Inside double quotes: $VAR stays, everything else is what it is.
 std::string expanded_later(const std::string& value) {

@@ -17,6 +17,9 @@
 
 namespace autodist::job {
 
+// The exit code of ssh itself, not of what it was to run.
+inline constexpr int kSshFailed = 255;
+
 // For a POSIX shell: one word, and a program with its arguments.
 std::string quoted(const std::string& text);
 std::string quoted(const CommandLine& command);

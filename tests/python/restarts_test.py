@@ -79,6 +79,42 @@ def other_data_are_said(autodist, folder):
     print("a loop whose data differ is told so:", said[0])
 
 
+# Its newest checkpoint is damaged, and the rank that is killed has forked a process, which holds its connections.
+DAMAGED = """
+import os, pathlib, signal, sys, time, autodist, torch
+saved = pathlib.Path(sys.argv[1]) / "saved"
+model = torch.nn.Linear(8, 1)
+loss = lambda m, x, y: torch.nn.functional.mse_loss(m(x), y)
+x, y = torch.ones(16, 8), torch.zeros(16, 1)
+ad = autodist.AutoDist("local:2", builder="PS", restarts=2)
+with ad.distribute(model, loss, "sgd:lr=0.01", (x, y)) as step:
+    begun = step.resume(saved)
+    print("begins at", begun, flush=True)
+    if begun == 0 and ad.rank == 1 and os.fork() == 0:
+        time.sleep(15)
+        os._exit(0)
+    for at in range(begun, 20):
+        step(x, y)
+        step.snapshot()
+        time.sleep(0.02)
+        if step.step in (3, 10):
+            step.save(saved)
+        if step.step == 12 and ad.rank == 1 and begun == 0:
+            (saved / "step-10" / "manifest.json").write_text("{")
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def a_snapshot_is_newer_than_what_is_sound(folder):
+    script = folder.parent / "damaged.py"
+    script.write_text(DAMAGED)
+    done = run([sys.executable, script, folder], 0)
+    assert "is lost: its process has ended" in done.stderr and "waiting for it" not in done.stderr, done
+    assert re.search(r"what is in memory, of step \d+, takes the place of step 3 in ", done.stderr), done
+    assert min(int(each) for each in re.findall(r"begins at ([1-9]\d*)", done.stdout)) >= 5, done
+    print("a snapshot is gone on from where the newest checkpoint is damaged")
+
+
 def trained(done):
     return re.search(r"trained (.*)", done.stdout)[1]
 
@@ -242,6 +278,7 @@ def main(autodist):
         done = started(autodist, script, folder / "none", "1=17", restarts=0, code=5)
         assert "starting again" not in done.stderr and "rank 1 (pid " in done.stderr, done
         other_data_are_said(autodist, folder / "unseeded")
+        a_snapshot_is_newer_than_what_is_sound(folder / "damaged")
         a_standby_takes_over(autodist, folder / "standby")
         a_program_that_starts_itself(autodist, folder / "own")
         goes_on_after_its_job(autodist, folder)
@@ -249,6 +286,8 @@ def main(autodist):
         # A program that makes no step is not started again.
         done = run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c", "echo begun; exit 4"], 4)
         assert done.stdout.count("begun") <= 2 and "starting again" not in done.stderr, done
+        done = run([autodist, "run", "--cluster", "local:2", "--restarts", "3", "--", "sh", "-c", "kill -9 $$"], 5)
+        assert "not started again, as no step was made" in done.stderr, done
         print("without restarts a loss is the end, and so it is for what never trained")
 
 
