@@ -25,10 +25,10 @@ struct Options {
   // Compares graph and step on other data. Switch off only for what cannot compute (meta tensors).
   bool self_check = true;
   // No capture of this step has been before. It is called with the whole example then, as a model
-  // may set itself up in its first call (a cache that is filled, weights from the first batch). What
-  // that leaves in parameters and attributes stays; buffers are put back where the step would set
-  // them up again (docs/decisions/196-the-first-call.md). And whether it runs on one sample is asked (CapturedStep::needs_several_samples). Both are left
-  // out without self_check.
+  // may set itself up in its first call (a cache that is filled, weights from the first batch).
+  // What that leaves in parameters and attributes stays; buffers are put back where the step would
+  // set them up again (docs/decisions/196-the-first-call.md). And whether it runs on one sample is
+  // asked (CapturedStep::needs_several_samples). Both are left out without self_check.
   bool first = true;
   // Of the random numbers that the step draws while it is captured.
   std::uint64_t seed = 0;
@@ -59,9 +59,10 @@ struct CapturedStep {
 // place; empty where it is a Boolean.
 std::string number_of_data(const ir::Graph& graph, std::size_t index);
 
-// Captures `step`. But for what it sets up in its first call (Options::first), its parameters, their
-// gradients, its buffers and libtorch's default generators are afterwards as they were before. Costs
-// about three runs of the step, the first time four, and no more memory than one. Calls of several threads take turns.
+// Captures `step`. But for what it sets up in its first call (Options::first), its parameters,
+// their gradients, its buffers and libtorch's default generators are afterwards as they were
+// before. Costs about three runs of the step, the first time four, and no more memory than one.
+// Calls of several threads take turns.
 //
 // Where the host reads Booleans of tensors that depend on no gradient (`if mask.all():`), the graph
 // is that of the way which the example takes, and has guards (ir::kGuardOp).

@@ -46,8 +46,8 @@ class JobMemory {
     std::int64_t furthest_all = 0;  // and of every model together
     // That `furthest` of the generations before this one: steps up to it are done once more.
     std::int64_t furthest_before = 0;
-    std::int64_t saved = -1;        // the newest checkpoint that the job has written; -1: none
-    std::int64_t kept = -1;         // the step of the snapshot; -1: none
+    std::int64_t saved = -1;  // the newest checkpoint that the job has written; -1: none
+    std::int64_t kept = -1;   // the step of the snapshot; -1: none
   };
   // As it stands; the chief may be writing.
   [[nodiscard]] Progress progress() const;

@@ -13,7 +13,6 @@
 namespace autodist::job {
 namespace {
 
-
 // Inside double quotes: $VAR stays, everything else is what it is.
 std::string expanded_later(const std::string& value) {
   std::string text = "\"";
