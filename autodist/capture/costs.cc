@@ -153,7 +153,7 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
       throw;
     } catch (const c10::OutOfMemoryError&) {
       throw;
-    } catch (const std::exception&) {  // the step does not run with so few samples
+    } catch (const std::exception&) {  // so few samples do not run, or go another way
       replay.clear();
       small = std::min(2 * small, large);
     }

@@ -10,8 +10,9 @@ namespace {
 
 // The class for the code, from the package, with the line as its message.
 void raise(const Error& error) {
-  PyErr_Clear();  // what was thrown where Python called us from its own code, and which this is
-                  // said of
+  // Libtorch leaves an exception set where Python code within a backward pass threw one: this error
+  // is about that one, and nothing can be imported beside it.
+  PyErr_Clear();
   const py::object type =
       py::module_::import("autodist._errors").attr("of_code")(static_cast<int>(error.code()));
   PyErr_SetObject(type.ptr(), type(text_of(error.what())).ptr());
