@@ -33,5 +33,20 @@ TEST(Strategies, ASearchedOneIsNotWorseThanABuildersAndNoBetterThanTheBound) {
   EXPECT_EQ(strategy_figures({row}).at("gain_over_own_system_ncf"), row.gain_over_own());
 }
 
+// From the best plan with a library, two tables and the perceptron's sums must change together.
+TEST(Strategies, WhatMayBeUsedBesidesMakesNoSearchedPlanSlower) {
+  const cluster::Cluster cluster =
+      cluster::read_cluster(planning::shipped_clusters() + "/autosync-b.yml");
+  const auto step = [&](const search::Allowed& allowed) {
+    search::SearchOptions options;
+    options.budget = {Seconds{}, 60};
+    options.allowed = allowed;
+    return compare_strategies({"ncf", "ncf", 256, true}, cluster, "B", options).found_step;
+  };
+  search::Allowed without;
+  std::erase(without.algorithms, strategy::AllReduceAlgorithm::kLibrary);
+  EXPECT_LE(step({}), step(without) * 1.01);
+}
+
 }  // namespace
 }  // namespace autodist::studies

@@ -32,6 +32,8 @@ constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the sim
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
 constexpr double kProven = 2e-3;             // above the problem's bound: good enough
 constexpr double kLeftForAlike = 0.1;        // of a budget
+constexpr std::size_t kBases = 4;            // whose neighbours are tried in turn
+constexpr double kNear = 1.05;               // of the best step: may be such a base
 constexpr int kFurther = 4;                  // changes on the way to a point that is new
 constexpr int kDraws = 4;                    // per refinement, the one of best score is simulated
 
@@ -265,6 +267,7 @@ class Search {
     if (candidate.judgement) ++simulations_;
     keep_best(index, best_);
     if (candidate.builder) keep_best(index, best_builder_);
+    if (base_) keep_best(index, base_);
     report();
   }
 
@@ -327,23 +330,51 @@ class Search {
            candidates_[candidate].scored > candidates_[*best_].judgement->simulated * kRulesOut;
   }
 
-  // By the simulator, from the best: the classes that the step waits for and what all variables
-  // share, in turns while that helps, then random neighbours of good score.
+  // By the simulator: around the best, then around what is nearly as good and from where changes
+  // one by one may lead further (the best may need two at once), then random neighbours of the
+  // best.
   void refine() {
-    if (!best_ || !candidates_[*best_].point) return;
-    for (std::optional<std::size_t> before; before != best_ && !proven();) {
-      before = best_;
-      // What keeps a symmetric plan symmetric is simulated in a tenth of the time.
-      const bool symmetric = candidates_[*best_].judgement->symmetric;
-      if (!refine_classes(symmetric) || !refine_shared()) return;
-      if (symmetric && best_ == before && !refine_classes(false)) return;
+    for (std::size_t bases = 0; bases < kBases; ++bases) {
+      base_ = best_base();
+      if (base_ && !refine_base()) return;
     }
     refine_at_random([](std::uint32_t done) { return done < kRefinements; });
   }
 
+  // Near the best, the best of which no neighbours were tried.
+  [[nodiscard]] std::optional<std::size_t> best_base() const {
+    std::optional<std::size_t> base;
+    for (std::size_t i = 0; best_ && i < candidates_.size(); ++i) {
+      const std::optional<Judgement>& judged = candidates_[i].judgement;
+      const Judgement& best = *candidates_[*best_].judgement;
+      const bool near = judged && judged->fits() == best.fits() && judged->step < best.step * kNear;
+      if (near && candidates_[i].point && !was_base(*judged)) keep_best(i, base);
+    }
+    return base;
+  }
+
+  // Plans that take as long as each other are taken for the same in other places (a table at
+  // another server of the same kind), and so are their neighbours.
+  [[nodiscard]] bool was_base(const Judgement& judged) const {
+    const auto near = bases_.lower_bound(judged.step * (1 - kSameScore));
+    return near != bases_.end() && *near <= judged.step * (1 + kSameScore);
+  }
+
+  // The classes that the step waits for and what all variables share, in turns while that helps.
+  bool refine_base() {
+    for (std::optional<std::size_t> before; before != base_ && !proven();) {
+      before = base_;
+      bases_.insert(candidates_[*base_].judgement->step);
+      // What keeps a symmetric plan symmetric is simulated in a tenth of the time.
+      const bool symmetric = candidates_[*base_].judgement->symmetric;
+      if (!refine_classes(symmetric) || !refine_shared()) return false;
+      if (symmetric && base_ == before && !refine_classes(false)) return false;
+    }
+    return true;
+  }
+
   // Small problems leave much of a budget in seconds, and some of it may be used.
   void refine_further() {
-    if (!best_ || !candidates_[*best_].point) return;
     refine_at_random([this](std::uint32_t) {
       return elapsed() < options_.budget.seconds * kUsed && options_.budget.simulations == 0;
     });
@@ -351,6 +382,8 @@ class Search {
 
   template <typename GoesOn>
   void refine_at_random(GoesOn goes_on) {
+    base_ = best_;
+    if (!base_ || !candidates_[*base_].point) return;
     std::uint32_t idle = 0;
     for (std::uint32_t done = 0; goes_on(done) && !proven() && !stopped();) {
       const std::optional<Point> next = draw_best();
@@ -372,32 +405,32 @@ class Search {
   // Tries other values of what all variables have in common. False: nothing more may be judged.
   bool refine_shared() {
     for (const auto& shares : {shares_, std::vector<std::int64_t>{}}) {
-      Point next = *candidates_[*best_].point;
+      Point next = *candidates_[*base_].point;
       next.batch_shares = shares;
       if (!shares_.empty() && !try_point(next)) return false;
     }
     for (const Bytes& size : options_.allowed.slice_bytes) {
-      Point next = *candidates_[*best_].point;
+      Point next = *candidates_[*base_].point;
       next.slice_bytes = size;
       if (!try_point(next)) return false;
     }
     // Changed one after the other, variables of a group would leave it.
     for (const AllReduceAlgorithm algorithm : space_.allowed().algorithms) {
       for (const program::UpdateAt at : kPlacesOfUpdates) {
-        Point next = *candidates_[*best_].point;
+        Point next = *candidates_[*base_].point;
         reduce_by(space_, algorithm, at, next);
         if (!try_point(next)) return false;
       }
     }
     for (const double mebibytes : {0.25, 1.0, 4.0, 16.0}) {
-      Point next = *candidates_[*best_].point;
+      Point next = *candidates_[*base_].point;
       regroup(space_, mebibytes * (1 << 20), next);
       if (!try_point(next)) return false;
     }
     return true;
   }
 
-  // Of some new neighbours of the best the one of least score; nothing where none was drawn.
+  // Of some new neighbours of the base the one of least score; nothing where none was drawn.
   [[nodiscard]] std::optional<Point> draw_best() {
     std::optional<Point> best;
     double least = 0;
@@ -414,8 +447,8 @@ class Search {
 
   // Where a neighbour was judged before, a neighbour's neighbour, and so on.
   [[nodiscard]] std::optional<Point> draw_new() {
-    const std::vector<double>& weights = candidates_[*best_].judgement->waits;
-    Point next = *candidates_[*best_].point;
+    const std::vector<double>& weights = candidates_[*base_].judgement->waits;
+    Point next = *candidates_[*base_].point;
     for (int change = 0; change < kFurther; ++change) {
       next = neighbourhood_.draw_one(next, weights, random_);
       if (!find(next)) return next;
@@ -427,7 +460,7 @@ class Search {
   // all-reduces where they are with these.
   bool refine_classes(bool same_synchronizer) {
     std::vector<std::pair<double, std::size_t>> order;
-    const std::vector<double> waits = candidates_[*best_].judgement->waits;
+    const std::vector<double> waits = candidates_[*base_].judgement->waits;
     for (std::size_t i = 0; i < neighbourhood_.classes().size(); ++i) {
       double longest = 0;
       for (ir::VariableId id : neighbourhood_.classes()[i]) {
@@ -440,10 +473,10 @@ class Search {
     order.resize(std::min(order.size(), kMostClasses));
     for (const auto& [wait, index] : order) {
       const auto& variables = neighbourhood_.classes()[index];
-      const double limit = 1.1 * score(*candidates_[*best_].point).rank;
+      const double limit = 1.1 * score(*candidates_[*base_].point).rank;
       std::set<double> tried;
       for (const Choice& choice : neighbourhood_.options(variables.front())) {
-        Point next = *candidates_[*best_].point;
+        Point next = *candidates_[*base_].point;
         const ChoiceKind synchronizer = next.choices[variables.front().value].kind;
         if (same_synchronizer && choice.kind != synchronizer) continue;
         if (!set_class(space_, variables, choice, next)) continue;
@@ -529,7 +562,9 @@ class Search {
   std::vector<std::size_t> uniform_;  // candidates: one way for all variables, best score first
   std::optional<std::size_t> best_;
   std::optional<std::size_t> best_builder_;
-  Seconds longest_;  // of late
+  std::optional<std::size_t> base_;  // what is refined: the best since that began
+  std::set<Seconds> bases_;          // what was: how long a step of each takes
+  Seconds longest_;                  // of late
   std::uint64_t simulations_ = 0;
   std::uint64_t scores_ = 0;
   std::uint32_t names_ = 0;
