@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "autodist/search/builders/builders.h"
 #include "tests/simulated_jobs.h"
@@ -371,6 +372,20 @@ TEST(Staleness, HelpsNobodyWhereOneRankIsAlwaysSlow) {
   EXPECT_NEAR(one_slow("PSLoadBalancing:staleness=2") / synchronous, 1, 0.05);
   // Asynchronous: the fast one goes at its own pace, 12 ms, the slow one at 24.
   EXPECT_NEAR(one_slow("PSLoadBalancing:sync=false") / synchronous, 2.0 / 3, 0.05);
+}
+
+// The owner of the large variables is behind, and ranks are not served alike.
+TEST(Asynchronous, NoStepBeatsItsBoundAndAFasterLinkMakesNoneSlower) {
+  double before = std::numeric_limits<double>::infinity();
+  for (const double gigabits : {0.5, 1.0, 2.0, 4.0, 10.0}) {
+    cluster::Cluster cluster = machines(4, 2);
+    for (cluster::Node& node : cluster.nodes) node.bandwidth_bytes_per_s = gigabits * 125e6;
+    const SimulatedJob job = job_on(stack(3, 1000, 1e-4), "PSLoadBalancing:sync=false", cluster);
+    const sim::Simulation simulation = job.simulate();
+    EXPECT_GE(simulation.step, simulation.bounds.plan) << gigabits;
+    EXPECT_LE(simulation.step.value, before * 1.01) << gigabits;
+    before = simulation.step.value;
+  }
 }
 
 TEST(Barrier, MakesPrioritiesUseless) {

@@ -1,6 +1,7 @@
 #include "autodist/sim/simulator.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "autodist/base/check.h"
 #include "autodist/base/error.h"
@@ -77,17 +78,30 @@ program::Trace named(const program::Program& program, const std::vector<RawRow>&
   return trace;
 }
 
+// How many steps a rank has done at `time`, parts of one included. REQUIRES: time <= ends.back().
+double progress_at(const std::vector<double>& ends, double time) {
+  const auto next = std::lower_bound(ends.begin(), ends.end(), time);
+  const double from = next == ends.begin() ? 0 : *std::prev(next);
+  return static_cast<double>(next - ends.begin()) + (time - from) / (*next - from);
+}
+
 // Asynchronous ranks go each at its own pace: the step is what all of them together need for as
-// many steps as there are ranks.
+// many steps as there are ranks. Counted while all of them still compute, as the last ones have
+// links and owners for themselves.
 Seconds mean_period(const Engine& engine) {
-  double rate = 0;
+  double all_done = std::numeric_limits<double>::infinity();
+  for (const std::vector<double>& ends : engine.rank_ends()) {
+    if (!ends.empty()) all_done = std::min(all_done, ends.back());
+  }
+  const double from = all_done / 2;  // the first steps find everything idle
+  double steps = 0;
   int ranks = 0;
   for (const std::vector<double>& ends : engine.rank_ends()) {
     if (ends.empty()) continue;
-    rate += 1 / period_of(ends, false).value;
+    steps += progress_at(ends, all_done) - progress_at(ends, from);
     ++ranks;
   }
-  return Seconds(ranks / rate);
+  return Seconds(ranks * (all_done - from) / steps);
 }
 
 void add_uses(const Engine& engine, const cluster::Cluster& cluster, const JobTables& tables,
@@ -192,9 +206,13 @@ Simulation simulate(const program::Program& program, const cluster::Cluster& clu
   result.steps = static_cast<std::uint32_t>(engine.step_ends().size());
   if (result.steps == 0) return result;  // nobody computes
   result.first_step = Seconds(engine.step_ends().front());
-  result.step = engine.abandoned() ? mean_so_far(engine.step_ends())
-                : program.lag()    ? period_of(engine.step_ends(), engine.settled())
-                                   : mean_period(engine);
+  if (engine.abandoned()) {
+    result.step = mean_so_far(engine.step_ends());
+  } else if (program.lag()) {
+    result.step = period_of(engine.step_ends(), engine.settled());
+  } else {  // queues that grow while it is counted do not last
+    result.step = std::max(mean_period(engine), result.bounds.plan);
+  }
   add_uses(engine, cluster, tables, symmetry, result);
   add_rings(tables, result);
   add_waits(engine, program, symmetry, result);
