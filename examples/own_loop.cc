@@ -60,5 +60,5 @@ int main(int argc, char** argv) try {
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s\n", error.what());
-  return 1;
+  return autodist::exit_code_of(error);
 }

@@ -200,7 +200,9 @@ ExportedSignatures export_torchscript(const TrainingStep& step, const std::strin
   methods[kTrainStep].own = [&](const Batch& batch) {
     return std::vector<torch::Tensor>{step.loss(batch)};
   };
-  if (step.evaluate) methods[kForward].own = step.evaluate;
+  if (step.evaluate) {
+    methods[kForward].own = [&](const Batch& batch) { return evaluated_by(step, batch); };
+  }
   for (auto& [name, method] : methods) {
     method.taken = add_method(tree.root(), name, step.example, method.own);
     restore();

@@ -345,7 +345,7 @@ Recording record_evaluation(const TrainingStep& step, const Batch& batch,
                             const RecordOptions& options) {
   return record(step, batch, options, [&](RecorderState& recorder) {
     const at::NoGradGuard no_gradients;
-    for (const at::Tensor& output : step.evaluate(batch)) note_output(*recorder.ops, output);
+    for (const at::Tensor& output : evaluated_by(step, batch)) note_output(*recorder.ops, output);
   });
 }
 

@@ -56,6 +56,12 @@ const TrainingStep& checked(const TrainingStep& step, bool training) {
     fail(ErrorCode::kUsage,
          "capture: '{}' has no evaluation function. Give it one, or do not evaluate.", step.name);
   }
+  for (std::size_t i = 0; i < step.example.size(); ++i) {
+    if (step.example[i].defined()) continue;
+    fail(ErrorCode::kUsage,
+         "capture: input {} of the example of '{}' is an undefined tensor; values expected.", i,
+         step.name);
+  }
   if (step.batched.empty()) return step;
   if (step.batched.size() != step.example.size()) {
     fail(ErrorCode::kUsage,
@@ -259,7 +265,7 @@ Recording Subject::record(const Batch& batch, std::uint64_t seed_of_run, bool ch
 
 std::vector<at::Tensor> Subject::forward(const Batch& batch) const {
   const at::AutoGradMode gradients(training_);
-  if (!training_) return step_.evaluate(batch);
+  if (!training_) return evaluated_by(step_, batch);
   return returned_by(step_, scaled_loss_ ? without_scale(batch) : batch);
 }
 

@@ -48,6 +48,8 @@ struct TrainingStep {
 
   // One batch to outputs (logits, say), in evaluation mode; may be empty.
   std::function<std::vector<torch::Tensor>(const Batch&)> evaluate;
+  // Puts the model into evaluation mode until what it returns goes. Empty: `evaluate` sees to that.
+  std::function<std::shared_ptr<void>()> enter_evaluation = nullptr;
 
   // What one replica gets in a step.
   Batch example;
@@ -89,6 +91,26 @@ inline std::vector<torch::Tensor> returned_by(const TrainingStep& step, const Ba
   return {step.loss(batch)};
 }
 
+// The outputs of a batch, in evaluation mode. REQUIRES: the step has an `evaluate`.
+inline std::vector<torch::Tensor> evaluated_by(const TrainingStep& step, const Batch& batch) {
+  std::shared_ptr<void> evaluation;
+  if (step.enter_evaluation) evaluation = step.enter_evaluation();
+  return step.evaluate(batch);
+}
+
+// Evaluation mode of a module until what it returns goes; then all that is in it is in the mode in
+// which it was.
+template <typename Module>
+std::shared_ptr<void> enter_evaluation(const std::shared_ptr<Module>& module) {
+  std::vector<bool> modes;
+  for (const auto& each : module->modules()) modes.push_back(each->is_training());
+  module->eval();
+  return {nullptr, [module, modes](void*) {
+            std::size_t next = 0;  // a module comes before what is in it, whose mode it sets, too
+            for (const auto& each : module->modules()) each->train(modes[next++]);
+          }};
+}
+
 // Samples of the example; 0 where no input is batched.
 inline std::int64_t example_rows(const TrainingStep& step) {
   for (std::size_t i = 0; i < step.example.size(); ++i) {
@@ -119,6 +141,7 @@ TrainingStep make_training_step(std::string name, std::shared_ptr<Module> module
     step.loss_and_more = [module, loss](const Batch& batch) { return loss(*module, batch); };
     step.loss = [more = step.loss_and_more](const Batch& batch) { return more(batch).at(0); };
   }
+  step.enter_evaluation = [module] { return enter_evaluation(module); };
   step.example = std::move(example);
   step.move = [module](torch::Device device) { module->to(device); };
   step.owner = module;

@@ -96,6 +96,8 @@ struct ExchangeCounters {
 
 // What peers are told where an exchange stops without finish() or abort().
 inline constexpr const char* kStoppedEarly = "it stopped before the end of the exchange";
+// The same where a rank knows why, but for what the exception says.
+inline constexpr const char* kThrew = "an exception ended its loop";
 
 class Exchange {
  public:

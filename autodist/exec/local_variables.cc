@@ -174,6 +174,7 @@ void LocalVariables::take(program::SliceId slice, std::uint64_t step, std::int64
     const std::size_t element_bytes = size_of(plan.dtype);
     for (const program::PieceLayout* piece : pieces_[slice.value]) {
       check_untouched(piece->variable);
+      watch_.writes(piece->variable);
       unpack(*piece, element_bytes, payload.data, bytes(locals_[piece->variable.value]));
     }
     payload = {};
@@ -339,6 +340,7 @@ void LocalVariables::update_on_device(const Together& group, std::uint64_t step,
 void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
   Local& local = locals_[variable.value];
   check_untouched(variable);
+  watch_.writes(variable);
   std::vector<Rows> rows;
   if (local.gets_parameters) {
     rows = copy_results(local, step);
@@ -357,12 +359,12 @@ void LocalVariables::install(ir::VariableId variable, std::uint64_t step) {
       if (--of_step(uninstalled_[slice.value], step) == 0) result(slice, step).payload = {};
     }
   }
-  if (!shadows_version(local)) return;
-  if (local.gets_rows) {
+  if (shadows_version(local) && local.gets_rows) {
     copy_rows_to_tensor(local, rows);
-  } else {
+  } else if (shadows_version(local)) {
     copy_to_tensor(local);
   }
+  if (keeps_whole_copies(program_.exchange(variable))) watch_.installed(variable);
 }
 
 void LocalVariables::overwrite(program::SliceId id, const comm::Payload& parameters) {
@@ -416,6 +418,7 @@ void LocalVariables::update_whole(std::uint64_t step, std::vector<WholeUpdate> u
   for (WholeUpdate& update : updates) {
     Local& local = locals_[update.variable.value];
     check_untouched(update.variable);
+    watch_.writes(update.variable);
     follow(update.variable, update.news);
     const bool changes = update.samples != 0 && !scaler_.skips(step);
     const double factor = changes ? clip_factor_of(local, step) : 1;
@@ -441,6 +444,7 @@ void LocalVariables::update_whole(std::uint64_t step, std::vector<WholeUpdate> u
     update_on_device(group, step, Queue::current(staging_.device()));
     group = {};  // frees its gradients before the next one's are read
   }
+  for (const WholeUpdate& update : updates) watch_.installed(update.variable);
 }
 
 void LocalVariables::update_on_host(Local& local, std::uint64_t step,

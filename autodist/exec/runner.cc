@@ -327,6 +327,7 @@ class Runner::Impl {
     LocalVariables& variables = engine_.slices().variables;
     std::vector<ir::VariableId> noted;
     for (const ir::VariableId id : trained_) {  // all of them, before any is taken
+      variables.watch().check_trained(id, program_->graph->variable(id).name);
       if (!variables.watch().is_noted(id)) {
         variables.check_untouched(id);
         continue;

@@ -1,5 +1,7 @@
 #include "autodist/exec/tensor_watch.h"
 
+#include <array>
+#include <cstring>
 #include <utility>
 
 #include "autodist/base/digest.h"
@@ -19,6 +21,25 @@ bool of_one_kind(const torch::Tensor& a, const torch::Tensor& b) {
          a.layout() == b.layout() && a.sizes() == b.sizes();
 }
 
+// A digest of some elements from the first to the last; nothing where the host cannot read them, or
+// they do not fill their memory.
+std::optional<std::uint64_t> digest_of_some(const torch::Tensor& tensor) {
+  constexpr std::size_t kSome = 8;
+  constexpr std::size_t kWidest = 16;  // bytes of a complex number
+  const std::size_t width = tensor.element_size();
+  const auto count = static_cast<std::size_t>(tensor.numel());
+  if (!tensor.is_cpu() || count == 0 || width > kWidest || !tensor.is_non_overlapping_and_dense()) {
+    return std::nullopt;
+  }
+  const auto* const values = static_cast<const std::byte*>(tensor.data_ptr());
+  std::array<std::byte, kSome * kWidest> some{};
+  for (std::size_t i = 0; i < kSome; ++i) {
+    const std::size_t at = (count - 1) * i / (kSome - 1);
+    std::memcpy(some.data() + i * width, values + at * width, width);
+  }
+  return digest_of(some.data(), kSome * width).low;
+}
+
 }  // namespace
 
 std::uint64_t digest_of_values(const torch::Tensor& tensor) {
@@ -29,7 +50,7 @@ std::uint64_t digest_of_values(const torch::Tensor& tensor) {
 TensorWatch::TensorWatch(const capture::Bindings& bindings) {
   const auto& models = bindings.of_model.empty() ? bindings.variables : bindings.of_model;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    watched_.push_back({models[i], bindings.variables[i], std::nullopt, 0});
+    watched_.push_back({models[i], bindings.variables[i], models[i].requires_grad(), {}, 0, {}});
     accept(ir::VariableId(i));
   }
 }
@@ -40,6 +61,16 @@ void TensorWatch::note(ir::VariableId variable) {
 
 void TensorWatch::note(ir::VariableId variable, std::uint64_t digest) {
   watched_[variable.value].digest = digest;
+}
+
+void TensorWatch::check_trained(ir::VariableId variable, const std::string& name) const {
+  const Watched& watched = watched_[variable.value];
+  if (!watched.requires_grad || watched.model.requires_grad()) return;
+  fail(ErrorCode::kUsage,
+       "step: '{}' was trained and does not require a gradient any more. What is trained stays so: "
+       "give it a learning rate of 0 (set_options), or train it in a step of its own "
+       "(TrainingStep::trains).",
+       name);
 }
 
 void TensorWatch::check_kind(ir::VariableId variable, const std::string& name) const {
@@ -68,15 +99,36 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable) {
   return now == before ? std::nullopt : std::optional(now);
 }
 
+void TensorWatch::forget(ir::VariableId variable) {
+  watched_[variable.value].digest.reset();
+  writes(variable);
+}
+
 bool TensorWatch::is_touched(ir::VariableId variable) const {
   const Watched& watched = watched_[variable.value];
-  return writes_to(watched.handle) != watched.writes ||
-         watched.model.data_ptr() != watched.handle.data_ptr();
+  if (writes_to(watched.handle) != watched.writes ||
+      watched.model.data_ptr() != watched.handle.data_ptr()) {
+    return true;
+  }
+  const MutexLock lock(*mutex_);
+  return watched.some && watched.some != digest_of_some(watched.handle);
 }
 
 void TensorWatch::accept(ir::VariableId variable) {
   Watched& watched = watched_[variable.value];
   watched.writes = writes_to(watched.handle);
+  writes(variable);
+}
+
+void TensorWatch::writes(ir::VariableId variable) {
+  const MutexLock lock(*mutex_);
+  watched_[variable.value].some.reset();
+}
+
+void TensorWatch::installed(ir::VariableId variable) {
+  const MutexLock lock(*mutex_);
+  Watched& watched = watched_[variable.value];
+  watched.some = digest_of_some(watched.handle);
 }
 
 }  // namespace autodist::exec

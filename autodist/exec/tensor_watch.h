@@ -3,18 +3,20 @@
 // A variable that was settled (it has the newest version, and nothing arrives for it before the
 // next step) is noted: its values' digest, compared when the step begins. That finds what no
 // counter sees, such as NumPy's writes or replaced storage. Of the others libtorch's version
-// counter and the place of the values are compared, which costs nothing; a write found there may be
-// lost half.
+// counter, the place of the values and a few of them are compared, which costs next to nothing and
+// finds most writes that no counter sees; a write found there may be lost half.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "autodist/base/mutex.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/program/program.h"
 
@@ -33,8 +35,10 @@ class TensorWatch {
   // The values that had this digest are those of the job; they may have changed since.
   void note(ir::VariableId variable, std::uint64_t digest);
 
-  void forget(ir::VariableId variable) { watched_[variable.value].digest.reset(); }
+  void forget(ir::VariableId variable);
 
+  // Throws Error(kUsage) where the model's tensor has been frozen, with `name`.
+  void check_trained(ir::VariableId variable, const std::string& name) const;
   // Throws Error(kUsage) where the model's tensor is of another type, shape or layout than the
   // variable, with `name`.
   void check_kind(ir::VariableId variable, const std::string& name) const;
@@ -50,16 +54,25 @@ class TensorWatch {
   // Any thread that may write to the variable, as accept().
   [[nodiscard]] bool is_touched(ir::VariableId variable) const;
   void accept(ir::VariableId variable);
+  // The job is about to write to it, until installed().
+  void writes(ir::VariableId variable);
+  // The job has written a whole version, and writes no more before writes(): some of its values are
+  // compared from here on.
+  void installed(ir::VariableId variable);
 
  private:
   struct Watched {
-    torch::Tensor model;   // what the user has
-    torch::Tensor handle;  // the job's, of the same storage
+    torch::Tensor model;         // what the user has
+    torch::Tensor handle;        // the job's, of the same storage
+    bool requires_grad = false;  // the model's, in the beginning
     std::optional<std::uint64_t> digest;
-    std::uint32_t writes = 0;  // libtorch's counter
+    std::uint32_t writes = 0;           // libtorch's counter
+    std::optional<std::uint64_t> some;  // of its values, a digest; guarded by mutex_
   };
 
   std::vector<Watched> watched_;  // by variable
+  // Who looks at some values holds it, and so does who says that they are about to change.
+  std::unique_ptr<Mutex> mutex_ = std::make_unique<Mutex>();
 };
 
 }  // namespace autodist::exec

@@ -38,7 +38,7 @@ torch::Tensor counting_sequences(const ModelOptions& options, std::int64_t sampl
 void set_real_dtype(torch::nn::Module& module, torch::ScalarType dtype);
 
 // What every family does with its module: the dtype, and the step's `evaluate`, which runs
-// `outputs` (module&, batch) -> tensor in evaluation mode without gradients.
+// `outputs` (module&, batch) -> tensor without gradients.
 template <typename Module, typename Loss, typename Outputs>
 TrainingStep finish_step(const std::string& name, std::shared_ptr<Module> module,
                          const ModelOptions& options, Loss loss, Outputs outputs) {
@@ -46,11 +46,7 @@ TrainingStep finish_step(const std::string& name, std::shared_ptr<Module> module
   TrainingStep step = make_training_step(name, module, loss, {});
   step.evaluate = [module, outputs](const Batch& batch) -> std::vector<torch::Tensor> {
     const torch::NoGradGuard no_grad;
-    const bool training = module->is_training();
-    module->eval();
-    torch::Tensor result = outputs(*module, batch);
-    module->train(training);
-    return {result};
+    return {outputs(*module, batch)};
   };
   return step;
 }

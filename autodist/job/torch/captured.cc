@@ -47,6 +47,7 @@ TrainingStep as_captured(const NamedStep& named, const std::optional<ir::LossSca
   step.evaluate = [declared = named.step](const Batch& batch) {
     return returned_by(declared, batch);
   };
+  step.enter_evaluation = nullptr;
   return step;
 }
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <new>
+#include <set>
 #include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/exec/held_state.h"
+#include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/start.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/job/control_group.h"
@@ -38,6 +41,24 @@ std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
     own.push_back({each.name.substr(prefix.size()), each.tensor});
   }
   return own;
+}
+
+// Of the states of a step's rules those that none of its rules takes, but for loss scaling's.
+std::vector<std::string> left_out(const std::vector<NamedTensor>& states, const ir::Graph& graph,
+                                  const exec::UserRules* user_rules) {
+  std::set<std::string> taken;
+  for (const ir::Variable& variable : graph.variables) {
+    if (!variable.gradient) continue;
+    for (const std::string& array : exec::state_names(variable.update, user_rules)) {
+      taken.insert(exec::name_of_state(variable, array));
+    }
+  }
+  std::vector<std::string> names;
+  for (const NamedTensor& each : states) {
+    const bool is_rules = each.name.rfind("loss_scaling.", 0) != 0;
+    if (is_rules && taken.count(each.name) == 0) names.push_back(each.name);
+  }
+  return names;
 }
 
 // Asynchronous variables have no step between which ranks could meet without waiting for each
@@ -367,8 +388,16 @@ void Checkpoints::load_state(const std::string& directory,
   for (const exec::TensorData& each : optimizer.tensors) states.push_back(exec::to_tensor(each));
   for (const auto& step : steps_.all()) {
     const std::string prefix = step->prefix();
-    step->resume(std::stoll(optimizer.metadata.at("step" + step->name())),
-                 with_prefix(states, prefix), with_prefix(owed, prefix));
+    const std::vector<NamedTensor> own = with_prefix(states, prefix);
+    const auto unused = left_out(own, step->graph(), &job_.options().user_rules);
+    if (job_.is_chief() && !unused.empty()) {
+      job_.say(
+          fmt::format("{}: {} of {} states of the optimizer that wrote it are left out, as "
+                      "this one has none like '{}'",
+                      from, unused.size(), own.size(), unused.front()));
+    }
+    step->resume(std::stoll(optimizer.metadata.at("step" + step->name())), own,
+                 with_prefix(owed, prefix));
   }
   if (from != Snapshots::kFrom) newest_.emplace(from, steps_.done());
   steps_.note_values();

@@ -216,9 +216,11 @@ std::string JoinedJob::end_of_lost(const std::string& message) const {
   for (std::uint32_t rank = 1; children_ && rank < size(); ++rank) {
     const std::string peer = transport_->describe(rank);
     const auto says = [&](const char* what) {
-      return message.find(fmt::format("{} {}", peer, what)) != std::string::npos;
+      return message.find(fmt::format("{} {}", peer, what)) != std::string::npos ||
+             message.find(fmt::format("{} left: {}", peer, what)) != std::string::npos;
     };
-    if (!says(comm::kIsGone) && !says(comm::kIsKilled)) continue;
+    const bool said_why = !says(comm::kIsGone) && !says(comm::kIsKilled) && !says(comm::kThrew);
+    if (said_why) continue;
     const auto end = children_->end_of(rank, kItsLastWords);
     return end ? "; " + *end : "";
   }

@@ -1,29 +1,20 @@
-// The optimizers of the facade by name.
+// The optimizers of the facade by name: what the text of one makes, whose numbers are checked.
+
+#include <fmt/format.h>
 
 #include "autodist/job/torch/session.h"
 
 namespace autodist {
-namespace {
 
-void set_rule(ir::Optimizer& optimizer, ir::Rule rule,
-              const std::map<std::string, double>& options) {
-  optimizer.rule = ir::default_rule(rule);
-  for (const auto& [name, value] : options) optimizer.rule.options[name] = value;
-}
+Sgd::Sgd(double lr, double momentum, double weight_decay)
+    : Optimizer(ir::parse_optimizer(
+          fmt::format("sgd:lr={},momentum={},weight_decay={}", lr, momentum, weight_decay))) {}
 
-}  // namespace
+Adam::Adam(double lr, double weight_decay)
+    : Optimizer(ir::parse_optimizer(fmt::format("adam:lr={},weight_decay={}", lr, weight_decay))) {}
 
-Sgd::Sgd(double lr, double momentum, double weight_decay) {
-  set_rule(*this, ir::Rule::kSgd,
-           {{"lr", lr}, {"momentum", momentum}, {"weight_decay", weight_decay}});
-}
-
-Adam::Adam(double lr, double weight_decay) {
-  set_rule(*this, ir::Rule::kAdam, {{"lr", lr}, {"weight_decay", weight_decay}});
-}
-
-AdamW::AdamW(double lr, double weight_decay) {
-  set_rule(*this, ir::Rule::kAdamW, {{"lr", lr}, {"weight_decay", weight_decay}});
+AdamW::AdamW(double lr, double weight_decay)
+    : Optimizer(ir::parse_optimizer(fmt::format("adamw:lr={},weight_decay={}", lr, weight_decay))) {
 }
 
 }  // namespace autodist

@@ -235,7 +235,8 @@ class Session {
  public:
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
-  // Leaves the job in order when finish() was not called; never throws.
+  // Where finish() was not called, calls it, and says on standard error what it throws. Where an
+  // exception ends the loop, leaves the job, and the others learn why. Never throws.
   ~Session();
 
   // One step on the whole job's batch, which every rank passes: each replica takes its rows, as
@@ -291,7 +292,9 @@ class Session {
   // rank. With asynchronous variables every rank calls it (and evaluate()), after the same step.
   // What is then written into parameters before the next step becomes their new values, where every
   // rank writes the same (the next step, or the owner that finds it, throws Error(kUsage) with the
-  // ranks where not). A write to a parameter without it is an error of the step, too.
+  // ranks where not). A write to a parameter without it is an error of the step, too (through
+  // `.data()`, which libtorch does not count, where it changes one of a few values that are
+  // compared), and so is freezing one that is trained.
   void synchronize();
   // As synchronize(), for one parameter of the model and at this rank alone; does nothing for
   // asynchronous or placed variables.

@@ -60,22 +60,22 @@ std::uint64_t digest_of_batch(const Batch& batch) {
 // [begin, end) of so many rows.
 using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
 
-// Those rows of a batch; what is not batched goes whole.
-Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
-  if (batch.size() != graph.inputs.size()) {
-    const std::size_t ours = ir::scales_loss(graph) ? 1 : 0;
+// Without the scale of a loss. Of the rows of one rank none at all are no batch, and right.
+void check_batch(const Batch& batch, const ir::Graph& graph) {
+  const std::size_t expected = graph.inputs.size() - (ir::scales_loss(graph) ? 1 : 0);
+  if (batch.size() != expected) {
     fail(ErrorCode::kUsage,
          "batch: {} tensors, the step was captured with {}. Give as many, in the order of the "
          "example.",
-         batch.size() - ours, graph.inputs.size() - ours);
+         batch.size(), expected);
   }
-  Batch part;
   std::int64_t rows = -1;
   for (std::size_t i = 0; i < batch.size(); ++i) {
-    if (!graph.inputs[i].batched) {
-      part.push_back(batch[i]);
-      continue;
+    if (!batch[i].defined()) {
+      fail(ErrorCode::kUsage, "batch: input '{}' is an undefined tensor; values expected.",
+           graph.inputs[i].name);
     }
+    if (!graph.inputs[i].batched) continue;
     if (batch[i].dim() == 0 || (rows >= 0 && batch[i].size(0) != rows)) {
       fail(ErrorCode::kUsage,
            "batch: input '{}' has {} rows, the others {}. Give all as many, or say which are not "
@@ -83,7 +83,18 @@ Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
            graph.inputs[i].name, batch[i].dim() == 0 ? 0 : batch[i].size(0), rows);
     }
     rows = batch[i].size(0);
-    const auto [begin, end] = which(rows);
+  }
+}
+
+// Those rows of a batch; what is not batched goes whole.
+Batch part_of(const Batch& batch, const ir::Graph& graph, const Rows& which) {
+  Batch part;
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    if (!graph.inputs[i].batched) {
+      part.push_back(batch[i]);
+      continue;
+    }
+    const auto [begin, end] = which(batch[i].size(0));
     part.push_back(batch[i].slice(0, begin, end));
   }
   return part;
@@ -302,7 +313,10 @@ Batch StepRun::with_scale(Batch batch) {
   return batch;
 }
 
-double StepRun::run_local(const Batch& rows) { return run_rows(with_scale(rows)); }
+double StepRun::run_local(const Batch& rows) {
+  if (!rows.empty()) check_batch(rows, graph());
+  return run_rows(with_scale(rows));
+}
 
 // Before the next step.
 bool StepRun::verifies() const {
@@ -391,6 +405,7 @@ exec::StepResult StepRun::run_parts(const Batch& rows) {
 }
 
 double StepRun::run(const Batch& batch) {
+  check_batch(batch, graph());
   const Batch whole = with_scale(batch);
   const std::uint32_t part = replica_of(program(), program::Rank(job_.rank()));
   if (program().batch_parts() == 1) return run_rows(whole);

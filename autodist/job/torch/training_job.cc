@@ -9,6 +9,7 @@
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/export.h"
 #include "autodist/comm/agreement.h"
+#include "autodist/comm/exchange.h"
 
 namespace autodist::job {
 namespace {
@@ -64,13 +65,16 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
   }
 }
 
-// Without finish() the runners' destructors tell the peers that this rank leaves early, unless the
-// chief has ended the job; they go before what they use.
+// Where an exception ends the program's loop the peers are told so. The runners go before what they
+// use.
 TrainingJob::~TrainingJob() {
+  const bool unwinds = std::uncaught_exceptions() > exceptions_;
   try {
-    if (has_ended()) finish();
-  } catch (const std::exception&) {
-    // Whoever wanted to know has called finish().
+    if (unwinds && !has_ended()) leave(comm::kThrew);
+    if (!left_ && (has_ended() || steps_.have_started())) finish();
+  } catch (const std::exception& error) {
+    // Whoever wants to handle it calls finish().
+    if (!unwinds && !broken_) job_->say(error.what());
   }
   steps_.clear();
 }
@@ -207,7 +211,7 @@ std::vector<torch::Tensor> TrainingJob::evaluate(std::size_t index, const Batch&
   Batch there;
   const torch::Device device = capture::device_of(step);
   for (const torch::Tensor& each : batch) there.push_back(each.to(device));
-  std::vector<torch::Tensor> outputs = step.evaluate(there);
+  std::vector<torch::Tensor> outputs = evaluated_by(step, there);
   const bool came_from_host = !batch.empty() && batch.front().is_cpu();
   for (torch::Tensor& each : outputs) {
     if (came_from_host) each = each.cpu();

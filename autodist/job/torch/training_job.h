@@ -81,9 +81,10 @@ class TrainingJob {
   PlanChanges plans_;
   EvaluatedStatistics statistics_;
   bool finished_ = false;
-  bool left_ = false;                // and told the others why
-  std::exception_ptr broken_;        // why its steps could not start
-  bool wished_for_the_end_ = false;  // by this rank
+  bool left_ = false;                            // and told the others why
+  int exceptions_ = std::uncaught_exceptions();  // more of them in the end: one ends the loop
+  std::exception_ptr broken_;                    // why its steps could not start
+  bool wished_for_the_end_ = false;              // by this rank
 };
 
 }  // namespace autodist::job
