@@ -1,5 +1,6 @@
 #include "autodist/capture/bindings.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
@@ -99,6 +100,43 @@ torch::Tensor from_bytes(const ir::Graph& graph, const ir::Constant& constant,
   return tensor.copy_(dense);
 }
 
+// Of the same memory, in the same order. What is not strided has no one place.
+bool lies_as(const torch::Tensor& a, const torch::Tensor& b) {
+  if (a.layout() != torch::kStrided && b.layout() != torch::kStrided) return true;
+  return a.layout() == b.layout() && a.data_ptr() == b.data_ptr() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides();
+}
+
+void check_followed(const std::string& what, const torch::Tensor& user, const torch::Tensor& handle,
+                    const std::vector<torch::Tensor>& variables) {
+  const bool of_one_kind = user.scalar_type() == handle.scalar_type() &&
+                           user.device() == handle.device() && user.layout() == handle.layout() &&
+                           user.sizes() == handle.sizes();
+  if (!of_one_kind) {
+    fail(ErrorCode::kUsage,
+         "step: {}, which the step reads, was {} on {} and is {} on {} now. Write new values into "
+         "it (copy_()), or distribute the changed model.",
+         what, describe(handle), handle.device().str(), describe(user), user.device().str());
+  }
+  const bool shares =
+      std::any_of(variables.begin(), variables.end(),
+                  [&](const torch::Tensor& each) { return each.is_alias_of(user); });
+  if (!shares && !handle.is_inference()) return;
+  fail(ErrorCode::kUsage,
+       "step: {}, which the step reads, has {} now. Write the values into it: "
+       "tensor.copy_(values), under torch.no_grad().",
+       what, shares ? "the memory of a parameter of the step" : "other memory");
+}
+
+void follow(const std::string& what, torch::Tensor user, torch::Tensor handle,
+            const std::vector<torch::Tensor>& variables) {
+  if (lies_as(user, handle)) return;
+  check_followed(what, user, handle, variables);
+  const torch::NoGradGuard no_gradients;
+  handle.copy_(user);
+  if (user.storage().use_count() == 1) user.set_data(handle);
+}
+
 }  // namespace
 
 Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Device& device,
@@ -154,6 +192,19 @@ torch::Device device_of(const ir::Graph& graph, const Bindings& bindings) {
          graph.variables.front().name, device.str(), graph.variables[i].name, other.str());
   }
   return device;
+}
+
+void take_new_storage(const ir::Graph& graph, const Bindings& tensors) {
+  for (std::size_t i = 0; i < tensors.of_model.size(); ++i) {
+    const ir::Variable& variable = graph.variables[i];
+    if (variable.gradient) continue;
+    follow("'" + variable.name + "'", tensors.of_model[i], tensors.variables[i], tensors.variables);
+  }
+  for (std::size_t i = 0; i < tensors.of_user.size(); ++i) {
+    const std::string& name = graph.constants[i].name;
+    follow(name.empty() ? "a tensor outside of the model" : "'" + name + "'", tensors.of_user[i],
+           tensors.constants[i], tensors.variables);
+  }
 }
 
 std::int64_t samples_of(const ir::Graph& graph, const Batch& batch) {

@@ -22,7 +22,18 @@ struct Bindings {
   std::vector<torch::Tensor> constants;
   // The model's own tensors that `variables` are handles of; empty where there is no model.
   std::vector<torch::Tensor> of_model{};
+  // The user's own tensors that `constants` are handles of, where they are those of a capture.
+  std::vector<torch::Tensor> of_user{};
 };
+
+// Before a step reads what it does not train: a tensor that has other storage now (`p.data = …`,
+// `set_()`) is read with the values of that. They go into the handle's storage, and the tensor is
+// the handle's again, unless others share its new storage: then it stays theirs, and is read at
+// every step.
+//
+// Throws Error(kUsage) with its name where it is of another type, shape or device now, or shares
+// the storage of a variable.
+void take_new_storage(const ir::Graph& graph, const Bindings& tensors);
 
 // Finds every variable, buffer and named constant of `graph` in `step` by name (a tied parameter
 // under any of its names) and copies the others from the graph's bytes to `device`. `unnamed` are

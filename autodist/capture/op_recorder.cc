@@ -114,7 +114,8 @@ ir::ValueId OpRecorder::add_constant(const at::Tensor& tensor, const std::string
     constant.bytes = bytes_of(tensor);
   }
   graph_.constants.push_back(std::move(constant));
-  constants_.push_back(tensor.detach());
+  // The user's own, to see what becomes of it; one that was computed would keep its graph alive.
+  constants_.push_back(tensor.is_leaf() ? tensor : tensor.detach());
   return value;
 }
 

@@ -319,7 +319,8 @@ Bindings Subject::bindings(const ir::Graph& graph, std::vector<at::Tensor> const
   }
   AD_CHECK(result.variables.size() == graph.variables.size()) << "a variable is not a parameter";
   for (const NamedTensor& each : step_.buffers) result.buffers.push_back(each.tensor);
-  result.constants = std::move(constants);
+  for (const at::Tensor& each : constants) result.constants.push_back(each.detach());
+  result.of_user = std::move(constants);
   return result;
 }
 

@@ -1,87 +1,205 @@
-"""What a step reads from Python and not from tensors: plain attributes of its modules, and plain
-variables of the loss function. A replay knows them as they were at the capture."""
+"""What a step reads from Python and not from its batch: plain values, and which tensors, modules and
+functions there are, of its model and of what the loss function reaches. A replay knows them as they were
+at the capture."""
 
 import functools
 import inspect
+import sys
 import types
+import weakref
 
 import torch
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_MOST = 20_000  # values of a snapshot
+_LONGEST = 64  # of lists and dictionaries that are looked into
+_DEEPEST = 5  # objects in objects, and functions that functions call
+_OWN_OF_MODULES = {*vars(torch.nn.Module())}  # a step keeps its modes
+# Their objects are no settings of a step, but for modules and for what only holds attributes.
+_LIBRARIES = {"torch", "autodist", "numpy", *sys.stdlib_module_names}
+_HOLDERS = ("argparse", "types", "collections")
 
 
-def _is_plain(value):
-    try:
-        if isinstance(value, (tuple, list)):
-            return len(value) <= 64 and all(_is_plain(each) for each in value)
-        if isinstance(value, dict):
-            return len(value) <= 64 and all(_is_plain(each) for each in value.values())
-    except Exception:  # a class of somebody's that has no length, say
-        return False
-    return isinstance(value, _PLAIN)
+def _is_of_library(thing):
+    name = getattr(thing, "__module__", None)
+    return not isinstance(name, str) or name.partition(".")[0] in _LIBRARIES - {*_HOLDERS}
 
 
-def _number(value, of_model):
-    """Of a tensor without dimensions on the host, its value: a capture reads it like a number, unless
-    it is the model's."""
-    if not isinstance(value, torch.Tensor) or id(value) in of_model:
-        return value
-    is_one = value.dim() == 0 and value.device.type == "cpu" and value.layout == torch.strided
-    return value.detach().numpy().item() if is_one and value.dtype != torch.bfloat16 else value
+def _number(tensor):
+    """Of a tensor without dimensions on the host, its value: a capture reads it like a number."""
+    is_one = tensor.dim() == 0 and tensor.device.type == "cpu" and tensor.layout == torch.strided
+    return tensor.detach().numpy().item() if is_one and tensor.dtype != torch.bfloat16 else None
+
+
+def _items(container):
+    """(key, value) of a list, tuple or dictionary that is not long, also of a class of somebody's."""
+    kind = next(each for each in (list, tuple, dict) if isinstance(container, each))
+    if kind.__len__(container) > _LONGEST:
+        return []
+    if kind is dict:
+        return [item for item in dict.items(container) if isinstance(item[0], _PLAIN)]
+    return list(enumerate(kind.__iter__(container)))
+
+
+class _Walk:
+    """Through what is reached from a model and a loss function, by no code of the user's: no property
+    is read. An object is looked into once."""
+
+    def __init__(self, model):
+        self.found = {}
+        self._seen = {id(each) for table in (model.parameters(), model.buffers()) for each in table}
+        self._model_of(model)
+
+    def _model_of(self, model):
+        kinds = set()
+        for path, module in model.named_modules():
+            name = f"model.{path}" if path else "model"
+            self._seen.add(id(module))
+            self.found[name] = weakref.ref(module)
+            self._attributes(name, module, 0)
+            kinds.add(type(module))
+        for kind in kinds:
+            self._forward(kind, 0)
+
+    def _attributes(self, name, module, depth):
+        for key, value in list(vars(module).items()):
+            if key not in _OWN_OF_MODULES:
+                self.visit(f"{name}.{key}", value, depth)
+
+    def _forward(self, kind, depth):
+        """What the methods of a module's class read beside the module."""
+        if _is_of_library(kind) or id(kind) in self._seen:
+            return
+        self._seen.add(id(kind))
+        for key, method in vars(kind).items():
+            if isinstance(method, types.FunctionType) and key != "__init__":
+                self._read_by(method, depth + 1)
+
+    def visit(self, name, value, depth):
+        found = self.found
+        if isinstance(value, _PLAIN):
+            found[name] = value
+            return
+        if depth > _DEEPEST or len(found) >= _MOST:
+            return
+        if isinstance(value, torch.Tensor):
+            if id(value) not in self._seen:
+                number = _number(value)
+                found[name] = weakref.ref(value) if number is None else number
+            return
+        is_module = isinstance(value, torch.nn.Module)
+        if is_module or isinstance(value, types.FunctionType):
+            found[name] = weakref.ref(value)
+        if id(value) in self._seen:
+            return
+        self._seen.add(id(value))
+        if is_module:
+            self._attributes(name, value, depth)
+            for table in (value._parameters, value._buffers, value._modules):
+                for key, each in list(table.items()):
+                    self.visit(f"{name}.{key}", each, depth)
+            self._forward(type(value), depth)
+        elif isinstance(value, (list, tuple, dict)):
+            for key, each in _items(value):
+                self.visit(f"{name}[{key!r}]", each, depth + 1)
+        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+            self.function(name, value, depth + 1)
+        elif isinstance(value, type):
+            if not _is_of_library(value):
+                for key, each in list(vars(value).items()):
+                    if isinstance(each, _PLAIN) and not key.startswith("__"):
+                        found[f"{name}.{key}"] = each
+        elif type(value).__dictoffset__ and not _is_of_library(type(value)):
+            self._object(name, value, depth)
+
+    def _object(self, name, value, depth):
+        for key, each in list(object.__getattribute__(value, "__dict__").items()):
+            self.visit(f"{name}.{key}", each, depth + 1)
+
+    def function(self, name, function, depth):
+        """What a function reads beside its arguments."""
+        if isinstance(function, functools.partial):
+            for i, value in enumerate(function.args):
+                self.visit(f"{name}.args[{i}]", value, depth)
+            for key, value in function.keywords.items():
+                self.visit(f"{name}.{key}", value, depth)
+            self.function(name, function.func, depth)
+        elif inspect.ismethod(function):
+            self.visit("self" if depth == 0 else f"{name}.self", function.__self__, depth)
+            self.function(name, function.__func__, depth)
+        elif isinstance(function, types.FunctionType):
+            self._read_by(function, depth)
+        else:
+            self.visit(name, function, depth)
+
+    def _read_by(self, function, depth):
+        if _is_of_library(function):
+            return
+        names = function.__code__.co_names
+        for key in names:
+            value = function.__globals__.get(key)
+            if isinstance(value, types.ModuleType):
+                if value.__name__.partition(".")[0] not in _LIBRARIES:
+                    for each in names:  # its attributes that are meant are among them
+                        if each in vars(value):
+                            self.visit(f"{key}.{each}", vars(value)[each], depth)
+            elif key in function.__globals__:
+                self.visit(key, value, depth)
+        for key, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+            try:
+                self.visit(key, cell.cell_contents, depth)
+            except ValueError:  # not filled yet
+                continue
+
+
+def snapshot(model, loss_fn):
+    """{as a message calls it: its value, or a weak reference} of what a step may read."""
+    walk = _Walk(model)
+    if loss_fn is not None:
+        walk.function("loss_fn", loss_fn, 0)
+    return walk.found
+
+
+def _is_same(before, now):
+    return before is now or (
+        isinstance(before, _PLAIN) and type(before) is type(now) and before == now)
+
+
+def differing(before, now):
+    """The names of what is not the same in two snapshots, sorted."""
+    same = [name for name, value in before.items() if name in now and _is_same(value, now[name])]
+    return sorted({*before, *now}.difference(same))
+
+
+def has_others(before, now):
+    """Whether a tensor, module or function has gone, or another one is in its place."""
+    return any(isinstance(value, weakref.ref) and now.get(name) is not value
+               for name, value in before.items())
 
 
 def _written(value):
+    if isinstance(value, weakref.ref):
+        return f"a {type(value()).__name__}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _variables_of(function):
-    """{as a message calls it: value} of what a function reads beside its arguments."""
-    if isinstance(function, functools.partial):
-        bound = {f"loss_fn.args[{i}]": value for i, value in enumerate(function.args)}
-        bound |= {f"loss_fn.{key}": value for key, value in function.keywords.items()}
-        return {**_variables_of(function.func), **bound}
-    if inspect.ismethod(function):
-        owner, function = function.__self__, function.__func__
-        found = {f"self.{key}": value for key, value in getattr(owner, "__dict__", {}).items()}
-    elif isinstance(function, types.FunctionType):
-        found = {}
-    else:  # a callable object
-        return {f"loss_fn.{key}": value for key, value in getattr(function, "__dict__", {}).items()}
-    for key in function.__code__.co_names:
-        if key in function.__globals__:
-            found[key] = function.__globals__[key]
-    for key, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        try:
-            found[key] = cell.cell_contents
-        except ValueError:  # not filled yet
-            continue
-    return found
-
-
-def snapshot(model, loss_fn):
-    """{as a message calls it: its value, written out} of what is plain."""
-    found = {}
-    for name, module in model.named_modules():
-        prefix = f"{name}." if name else ""
-        for key, value in vars(module).items():
-            if not key.startswith("_") and key != "training":  # a step keeps its modes
-                found[f"model.{prefix}{key}"] = value
-    if loss_fn is not None:
-        found.update(_variables_of(loss_fn))
-    of_model = {id(each) for table in (model.parameters(), model.buffers()) for each in table}
-    numbers = {name: _number(value, of_model) for name, value in found.items()}
-    return {name: _written(value) for name, value in numbers.items() if _is_plain(value)}
+def _change(name, before, now):
+    if isinstance(before.get(name), weakref.ref) and isinstance(now.get(name), weakref.ref):
+        return f"{name} is another {type(now[name]()).__name__}"
+    was = _written(before[name]) if name in before else "not there"
+    return f"{name} was {was} and is {_written(now[name]) if name in now else 'gone'}"
 
 
 def changes(before, now):
     """A sentence about the first few that differ; '' where none does."""
-    differing = [
-        f"{name} was {before.get(name, 'not there')} and is {now.get(name, 'gone')}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    ]
-    if not differing:
+    told = []
+    for name in differing(before, now):
+        if not name.startswith(tuple(f"{each}{mark}" for each in told for mark in ".[")):
+            told.append(name)
+    if not told:
         return ""
-    more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
-    return f"Since the capture {'; '.join(differing[:3])}{more} has changed."
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    words = "; ".join(_change(name, before, now) for name in told[:3])
+    remedy = " Write new values into the tensors that were captured: copy_(), or load_state_dict()."
+    return f"Since the capture {words}{more}.{remedy if has_others(before, now) else ''}"

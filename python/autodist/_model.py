@@ -4,6 +4,7 @@ import collections.abc
 import contextlib
 import inspect
 import linecache
+import math
 import os
 import sys
 import time
@@ -153,9 +154,10 @@ class Step:
         is_plain = all(isinstance(each, torch.Tensor) for each in arguments)
         self.input_names = [] if is_plain else ["batch" + each for each in self._batch.names]
         self.batched = self._flags(batched)
-        self._before = None  # what the host had at the first call
+        self._before = None  # what the host had after the first call
         self._seen = None  # and when it was last looked at
-        self._look_at = 0.0
+        self._every = 32  # steps between two looks
+        self._looked = (0, 0.0)  # at which step, and when
         self._result = None  # what a step returns, once it has been called
         self._loss_at = 0  # among its tensors
         self.sum = reduction == "sum"
@@ -168,7 +170,6 @@ class Step:
         self._modes = {
             module: module.training and not evaluates for module in model.modules()
         }
-        self._children = {}  # {path: module} as the step was called last
         self._memory = []  # of the buffers in their places, from the first call on
         # Where a module keeps each buffer: forward may put another tensor there.
         self._places = [
@@ -246,8 +247,6 @@ class Step:
         """The scalar loss of a batch, and behind it the other tensors that the step returns; every
         buffer is in its own place afterwards."""
         batch = self._arguments_of(tensors)
-        if self._before is None:
-            self._before = _host_state.snapshot(self.model, self.loss_fn)
         # Whatever `.data` becomes.
         memory = self._memory = [buffer.detach() for _, _, buffer in self._places]
         with modes(self.model, self._modes), capturing():
@@ -271,8 +270,8 @@ class Step:
                 "no field of it. Make it a field, or return (loss, …)."
             )
         self._keep_buffers("the step replaces a buffer", memory)
-        if not self._children:
-            self._children = dict(self.model.named_modules())
+        if self._before is None:
+            self._before = _host_state.snapshot(self.model, self.loss_fn)
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
 
     def take_buffers(self):
@@ -289,31 +288,29 @@ class Step:
                 return self._keep_buffers("a buffer was assigned anew", self._memory)
         return None
 
-    def changed(self):
-        """Before a step, now and then: whether the host has something else than when this was last
-        asked, so that the step may be another one. Takes a hundredth of the time."""
-        begun = time.perf_counter()
-        if begun < self._look_at or self._before is None:
+    def changed(self, step):
+        """Before a step, now and then: whether the step may be another one, as the host has something
+        else than when this was last asked, or something else in the place of what was captured. Takes
+        a hundredth of the time."""
+        if step % self._every or self._before is None:
             return False
-        now = (_host_state.snapshot(self.model, self.loss_fn), self._replaced())
-        before, self._seen = self._seen or (self._before, ""), now
-        self.pause(time.perf_counter() - begun)
-        return now != before
+        begun = time.perf_counter()
+        now = _host_state.snapshot(self.model, self.loss_fn)
+        before, self._seen = self._seen or self._before, now
+        self.pause(step, begun, time.perf_counter() - begun)
+        return bool(_host_state.differing(before, now)) or _host_state.has_others(self._before, now)
 
-    def _replaced(self):
-        """A sentence about the first module that was put in another one's place; '' for none."""
-        now = dict(self.model.named_modules())
-        path = next((path for path, module in self._children.items() if now.get(path) is not module), None)
-        return "" if path is None else f"The module '{path}' was replaced. "
-
-    def pause(self, took):
-        """After a look that took so many seconds."""
-        self._look_at = time.perf_counter() + 100 * took
+    def pause(self, step, begun, took):
+        """After a look that took so many seconds. Where one rank looks, the others wait: so ranks with
+        almost the same times look at the same steps, multiples of powers of two."""
+        last, self._looked = self._looked, (step, begun)
+        each = (begun - last[1]) / max(step - last[0], 1)
+        self._every = 2 ** math.ceil(math.log2(max(100 * took / each, 1)))
 
     def host_changes(self):
         """A sentence about what the host has changed since the first call; '' if nothing."""
         now = _host_state.snapshot(self.model, self.loss_fn)
-        return self._replaced() + _host_state.changes(self._before or now, now)
+        return _host_state.changes(self._before or now, now)
 
     def where(self):
         """The user's line that runs within `returned` or `evaluate`, as 'model.py:12: text'; ''

@@ -22,6 +22,7 @@ class Settler:
     def __init__(self):
         self._settle = None  # of any of the job's sessions: the others know
         self._trained = set()
+        self._read = set()  # and what is only read
         self._modules = []
         self._settled = set()  # since the last step
         self._busy = False
@@ -33,6 +34,8 @@ class Settler:
         self._trained |= {id(tensor) for _, tensor in parameters if tensor.requires_grad}
         for module in model.modules():
             known = module._parameters
+            with self.untouched():
+                self._read |= {id(tensor) for tensor in known.values()}
             if isinstance(known, _Parameters) and known._settler is self:
                 continue
             module._parameters = _Parameters(self, known.items())
@@ -95,14 +98,17 @@ class Settler:
             self._settled.add(id(tensor))
 
     def replace(self, name, before, after):
-        """Somebody puts another tensor in the place of one that is trained."""
-        if self._settle is None or after is before or id(before) not in self._trained:
+        """Somebody puts another tensor in the place of one that is trained, or read."""
+        is_trained = id(before) in self._trained
+        if self._settle is None or after is before or before is None:
+            return
+        if not is_trained and (self._busy or id(before) not in self._read):
             return
         if _puts_back():
             return
         raise UsageError(
-            f"'{name}' is trained by a live session, which would go on with the old tensor. Write "
-            f"into it: with torch.no_grad(): model.{name}.copy_(values)."
+            f"'{name}' is {'trained' if is_trained else 'read'} by a live session, which would go on "
+            f"with the old tensor. Write into it: with torch.no_grad(): model.{name}.copy_(values)."
         )
 
 

@@ -215,6 +215,7 @@ Captured capture_step(JoinedJob& job, NamedStep step, std::uint32_t index) {
   result.bindings = capture::bind(*result.graph, result.step, capture::device_of(result.step),
                                   captured.tensors.constants);
   result.tensors = std::move(captured.tensors);
+  result.bindings.of_user = result.tensors.of_user;
   result.single_sample_differs = captured.single_sample_differs;
   return result;
 }

@@ -34,6 +34,8 @@ class JobStep {
   [[nodiscard]] std::string optimizer() const;
   [[nodiscard]] const ir::Graph& graph() const { return *captured_.graph; }
   [[nodiscard]] const capture::Bindings& bindings() const { return captured_.bindings; }
+  // What it only reads, where the user has put other values in its place.
+  void take_new_storage() const { capture::take_new_storage(*captured_.graph, captured_.bindings); }
   [[nodiscard]] const StepPlan& plan() const { return plan_; }
   std::optional<Rivals> take_rivals() { return std::exchange(plan_.rivals, std::nullopt); }
   [[nodiscard]] const program::Program& program() const { return *plan_.program; }

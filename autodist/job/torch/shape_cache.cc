@@ -132,7 +132,9 @@ ShapeCache::Shape& ShapeCache::find_or_capture(exec::Runner& runner, const Batch
     shapes_.push_front(capture_shape(runner, rows, wanted));
     if (shapes_.size() > kMaxShapes) drop_oldest();
   }
-  return shapes_.front();
+  Shape& shape = shapes_.front();
+  if (shape.code) capture::take_new_storage(*shape.captured, shape.tensors);
+  return shape;
 }
 
 void ShapeCache::drop_oldest() {

@@ -335,6 +335,7 @@ void StepRun::say_captures() {
 
 double StepRun::run_rows(const Batch& rows) {
   job_.check_children();
+  capture::take_new_storage(graph(), captured_.bindings);
   const std::int64_t captures = shapes_.captures();
   if (verifies()) {
     const std::vector<Batch> parts = micro_batches(rows);

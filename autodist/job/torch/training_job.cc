@@ -94,8 +94,10 @@ void TrainingJob::start() {
   throw JobEnded(fmt::format("rank {} only serves: the job has ended", job_->rank()));
 }
 
-// A standby becomes the job here, and what it was started with is what the job remembers.
+// Before values are loaded, or got from the chief. A standby becomes the job here, and what it was
+// started with is what the job remembers.
 void TrainingJob::await_turn() {
+  for (const auto& step : steps_.all()) step->take_new_storage();
   if (!job_->await_turn()) return;
   for (const auto& step : steps_.all()) step->remember_plan();
 }
