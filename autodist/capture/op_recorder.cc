@@ -289,6 +289,13 @@ void OpRecorder::check_refusals(const c10::OperatorHandle& handle, const Pending
           "writes a parameter inside of the step; only its update may. Write a copy (clone()), or "
           "keep it as a buffer.");
     }
+    for (const ir::Constant& each : graph_.constants) {
+      if (each.name.empty() || graph_.value(each.value).storage != storage) continue;
+      refuse(op,
+             "writes the frozen parameter '{}' inside of the step. Update it in the loop, between "
+             "steps.",
+             each.name);
+    }
     if (kind == ir::StorageKind::kConstant ||
         (storage.value < states_.size() && states_[storage.value].host_number)) {
       refuse(op,

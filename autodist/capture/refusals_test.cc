@@ -176,6 +176,18 @@ TEST(Refusals, AStepThatWritesATensorNobodyNamed) {
                  "Register it as a buffer");
 }
 
+TEST(Refusals, AFrozenParameterThatTheStepWrites) {
+  const at::Tensor frozen = torch::zeros({3});
+  TrainingStep step = linear_step([frozen](torch::nn::LinearImpl& net, const Batch& batch) {
+    const at::Tensor y = net.forward(batch[0]);
+    at::Tensor average = frozen;
+    average.mul_(0.9).add_(y.detach().mean(0));
+    return (y + average).pow(2).mean();
+  });
+  step.parameters.push_back({"average", frozen});
+  expect_refused(step, "writes the frozen parameter 'average'");
+}
+
 TEST(Refusals, ABufferThatTheStepResizes) {
   const at::Tensor seen = torch::empty({0});
   TrainingStep step = linear_step([seen](torch::nn::LinearImpl& net, const Batch& batch) {

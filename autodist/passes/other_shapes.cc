@@ -31,9 +31,9 @@ void check_same_model(const ir::Graph& first, const ir::Graph& other) {
     if (now.gradient && !before.gradient) {
       fail(ErrorCode::kUsage,
            "step '{}': a batch of other shapes, or one from which other numbers follow, trains "
-           "'{}', "
-           "which the example batch leaves alone and the plan does not know. Pass an example that "
-           "uses every parameter.",
+           "'{}', which the example batch leaves alone and the plan does not know. Pass an example "
+           "that uses every parameter; where tasks take turns, make each a step "
+           "(distribute_steps).",
            first.name, now.name);
     }
   }

@@ -342,6 +342,8 @@ class _Stateful(Protocol):
 
 class Epoch:
     number: Final[int]
+    @property
+    def batch(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
 
 class Steps(Mapping[str, Session]):

@@ -152,9 +152,20 @@ class _Walk:
                 continue
 
 
+def _autocast():
+    """{as a message calls it: whether ops convert what they take}, a mode of this thread's."""
+    try:
+        return {f"torch.is_autocast_enabled('{kind}')": torch.is_autocast_enabled(kind)
+                for kind in ("cpu", "cuda")}
+    except TypeError:  # before libtorch 2.4
+        return {"torch.is_autocast_cpu_enabled()": torch.is_autocast_cpu_enabled(),
+                "torch.is_autocast_enabled()": torch.is_autocast_enabled()}
+
+
 def snapshot(model, loss_fn):
     """{as a message calls it: its value, or a weak reference} of what a step may read."""
     walk = _Walk(model)
+    walk.found.update(_autocast())
     if loss_fn is not None:
         walk.function("loss_fn", loss_fn, 0)
     return walk.found

@@ -207,6 +207,12 @@ class Epoch:
         """From 0."""
         return self._number
 
+    @property
+    def batch(self):
+        """Which batch of the epoch was handed out last, from 0; also after a resume in its middle, where
+        `enumerate` begins at 0 again."""
+        return self._epochs._batches - 1
+
     def __iter__(self):
         # What checkpoints keep is one place: that of the epoch whose turn it is.
         if self._begun or self._number != self._epochs._epoch:

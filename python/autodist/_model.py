@@ -249,6 +249,7 @@ class Step:
         batch = self._arguments_of(tensors)
         # Whatever `.data` becomes.
         memory = self._memory = [buffer.detach() for _, _, buffer in self._places]
+        storage = [tensor.data_ptr() for _, tensor in self.parameters]
         with modes(self.model, self._modes), capturing():
             if self.loss_fn is None:
                 result = self.model(*batch)
@@ -270,9 +271,20 @@ class Step:
                 "no field of it. Make it a field, or return (loss, …)."
             )
         self._keep_buffers("the step replaces a buffer", memory)
-        if self._before is None:
+        if self._before is None:  # in its first call a model may set itself up
             self._before = _host_state.snapshot(self.model, self.loss_fn)
+        else:
+            self._check_places(storage)
         return [loss, *leaves[: self._loss_at], *leaves[self._loss_at + 1 :]]
+
+    def _check_places(self, storage):
+        """The step has left every parameter where it was."""
+        for (name, tensor), before in zip(self.parameters, storage):
+            if tensor.data_ptr() != before:
+                raise UsageError(
+                    f"capture: the step puts other values in the place of the parameter '{name}' "
+                    "(.data = …). Update it in the loop, between steps."
+                )
 
     def take_buffers(self):
         """Before a step: the values of buffers that were assigned anew between the steps."""

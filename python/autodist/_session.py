@@ -486,7 +486,7 @@ class Session:
         Returns
         -------
         iterable of Epoch
-            Each with its ``number``, and its batches.
+            Each with its ``number``, its batches, and of the one handed out last ``batch``, its number.
         """
         if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
             raise UsageError(f"epochs: loader={loader!r}: a DataLoader, or another iterable expected.")

@@ -277,6 +277,7 @@ def refusals():
     deep_changes(alone)
     late_teachers(alone)
     shared_storage(alone)
+    updated_within(alone)
     return 0.0
 
 
@@ -513,6 +514,43 @@ def shared_storage(alone):
         comparing.refused(["a tensor outside of the model", "copy_"], step, x)
         offset.data = torch.zeros(2)
         expect_as_now(step)
+
+
+class Momentum(nn.Module):
+    """Its encoder follows in its forward pass."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.q, self.k = nn.Linear(4, 2), nn.Linear(4, 2).requires_grad_(False)
+        self.in_place = in_place
+
+    @torch.no_grad()
+    def keys(self, x):
+        for key, query in zip(self.k.parameters(), self.q.parameters()):
+            if self.in_place:
+                key.mul_(0.9).add_(query, alpha=0.1)
+            else:
+                key.data = key.data * 0.9 + query.data * 0.1
+        return self.k(x)
+
+    def forward(self, x):
+        return functional.mse_loss(self.q(x), self.keys(x))
+
+
+def updated_within(alone):
+    """What belongs into the loop, or into the step, and is in the other one; tasks that take turns."""
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    for in_place in (False, True):
+        comparing.refused(["'k.weight'", "in the loop, between steps"],
+                          lambda: alone().distribute(Momentum(in_place), None, "sgd", (x,))(x))
+    mse = lambda m, x, y: functional.mse_loss(m(x), y)
+    with alone().distribute(nn.Linear(4, 1), mse, "sgd", (x, y)) as step:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            comparing.refused(["torch.is_autocast", "was False and is True"], step, x, y)
+    heads = nn.ModuleList([nn.Linear(4, 1), nn.Linear(4, 1)])
+    with alone().distribute(heads, lambda m, x, y, task: mse(m[int(task)], x, y), "sgd",
+                            (x, y, torch.tensor(0))) as step:
+        comparing.refused(["'1.weight'", "distribute_steps"], step, x, y, torch.tensor(1))
 
 
 def shuffled(builder, how):

@@ -134,6 +134,7 @@ def epochs_go_on_where_they_were(folder):
                     for x, y in epoch:
                         step(x, y)
                         seen.append((epoch.number, int(x[0, 0])))
+                        assert epoch.batch == x[0, 0], seen
                         if step.step == save_at:
                             step.save(folder)
                             return
