@@ -202,9 +202,10 @@ void adamax(const Run& run) {
       run.array(0), run.array(1));
 }
 
-// torch keeps the product of the momenta in a float, whatever the parameter's type. A function of
-// the step alone, so it is computed anew instead of being one more thing to save. torch 1.13 counts
-// a step's momentum twice in the product that the next one is in; Dozat 2016 and torch 2 do not.
+// torch keeps the product of the momenta in its default type, whatever the parameter's: in a float,
+// or in a double where that is the default (`double_product`). A function of the step alone, so it
+// is computed anew instead of being one more thing to save. torch 1.13 counts a step's momentum
+// twice in the product that the next one is in; Dozat 2016 and torch 2 do not.
 struct NAdamMomenta {
   double now;
   double next;
@@ -218,13 +219,18 @@ inline NAdamMomenta nadam_momenta(const ir::UpdateRule& rule, std::int64_t step)
   const auto momentum = [&](std::int64_t t) {
     return beta1 * (1. - 0.5 * std::pow(0.96, static_cast<double>(t) * decay));
   };
-  float product = 1;
-  for (std::int64_t t = 1; t <= step + 1 && product != 0; ++t) {
-    product *= static_cast<float>(momentum(t));
+  const bool in_double = option_of(rule, "double_product") != 0;
+  const auto kept = [&](double number) {
+    return in_double ? number : static_cast<double>(static_cast<float>(number));
+  };
+  constexpr double kNothing = 1e-20;  // beside the 1 from which it is taken
+  double product = 1;
+  for (std::int64_t t = 1; t <= step + 1 && product > kNothing; ++t) {
+    product = kept(product * kept(momentum(t)));
   }
   const double now = momentum(step + 1);
   const double next = momentum(step + 2);
-  const float twice = product * static_cast<float>(now) * static_cast<float>(next);
+  const double twice = kept(kept(product * kept(now)) * kept(next));
   return {now, next, product, option_of(rule, "as_published") != 0 ? product * next : twice};
 }
 

@@ -53,7 +53,10 @@ const std::vector<RuleEntry>& rule_table() {
       {Rule::kAdamax, "adamax", moments(2e-3, 1e-8, 0)},
       {Rule::kNAdam, "nadam",
        moments(2e-3, 1e-8, 0,
-               {{"momentum_decay", 4e-3}, {"as_published", 0}, {"decoupled_weight_decay", 0}})},
+               {{"momentum_decay", 4e-3},
+                {"as_published", 0},
+                {"double_product", 0},
+                {"decoupled_weight_decay", 0}})},
       {Rule::kRAdam, "radam", moments(1e-3, 1e-8, 0, {{"decoupled_weight_decay", 0}})},
       {Rule::kRmsProp,
        "rmsprop",
@@ -126,7 +129,7 @@ void check_range(std::string_view key, double value) {
   } else if (key == "rho") {
     require(value >= 0 && value <= 1, "0 to 1");
   } else if (key == "nesterov" || key == "amsgrad" || key == "centered" || key == "as_published" ||
-             key == "decoupled_weight_decay") {
+             key == "double_product" || key == "decoupled_weight_decay") {
     require(value == 0 || value == 1, "0 or 1");
   } else if (key == "lr_power") {
     require(value <= 0, "at most 0");

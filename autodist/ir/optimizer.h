@@ -20,7 +20,7 @@ enum class Rule : std::uint8_t {
   kAdagrad,   // lr, lr_decay, weight_decay, initial_accumulator_value, eps
   kAdadelta,  // lr, rho, eps, weight_decay
   kAdamax,    // lr, beta1, beta2, eps, weight_decay
-  kNAdam,     // adamax's, momentum_decay, as_published, decoupled_weight_decay
+  kNAdam,     // adamax's, momentum_decay, as_published, double_product, decoupled_weight_decay
   kRmsProp,   // lr, alpha, eps, weight_decay, momentum, centered
   kFtrl,      // lr, lr_power, initial_accumulator_value, l1, l2, beta
   kLamb,      // lr, beta1, beta2, eps, weight_decay; needs per-variable norms: a declared barrier

@@ -84,8 +84,11 @@ def _options(optimizer, group):
             options.update(zip(word, map(_number, value)))
         else:
             options[word] = _number(value)
-    if kind == "NAdam" and not torch.__version__.startswith("1."):
-        options["as_published"] = 1.0  # 1.13 has another product of momenta
+    if kind == "NAdam":
+        if not torch.__version__.startswith("1."):
+            options["as_published"] = 1.0  # 1.13 has another product of momenta
+        if torch.get_default_dtype() == torch.float64:
+            options["double_product"] = 1.0
     return options
 
 

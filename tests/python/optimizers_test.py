@@ -68,6 +68,15 @@ def train_both(make):
     return comparing.largest_difference(ours.state_dict(), theirs.state_dict()), text
 
 
+def check_default_type():
+    """PyTorch keeps NAdam's product of momenta in it."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        check(lambda net: optim.NAdam(net.parameters(), lr=0.01))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def check(make):
     difference, text = train_both(make)
     print(f"{difference:.1e}  {_autodist.optimizer_text(text)}")
@@ -138,6 +147,7 @@ def main():
     refused("LBFGS.step needs 'closure'", lambda model: optim.LBFGS(model.parameters()))
     check_sparse_adam()
     check_frozen()
+    check_default_type()
     refused("does not hold 'deep.fc.weight'", lambda model: optim.SGD(model.fc.parameters(), lr=1))
     foreign = nn.Parameter(torch.ones(1))
     refused("not the model's", lambda model: optim.Adam([*model.parameters(), foreign]))
