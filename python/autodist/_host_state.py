@@ -3,7 +3,6 @@ functions there are, of its model and of what the loss function reaches. A repla
 at the capture."""
 
 import functools
-import inspect
 import sys
 import types
 import weakref
@@ -21,7 +20,8 @@ _HOLDERS = ("argparse", "types", "collections")
 
 
 def _is_of_library(thing):
-    name = getattr(thing, "__module__", None)
+    is_class = issubclass(type(thing), type)
+    name = type.__getattribute__(thing, "__module__") if is_class else thing.__module__
     return not isinstance(name, str) or name.partition(".")[0] in _LIBRARIES - {*_HOLDERS}
 
 
@@ -33,11 +33,11 @@ def _number(tensor):
 
 def _items(container):
     """(key, value) of a list, tuple or dictionary that is not long, also of a class of somebody's."""
-    kind = next(each for each in (list, tuple, dict) if isinstance(container, each))
+    kind = next(each for each in (list, tuple, dict) if issubclass(type(container), each))
     if kind.__len__(container) > _LONGEST:
         return []
     if kind is dict:
-        return [item for item in dict.items(container) if isinstance(item[0], _PLAIN)]
+        return [item for item in dict.items(container) if issubclass(type(item[0]), _PLAIN)]
     return list(enumerate(kind.__iter__(container)))
 
 
@@ -72,23 +72,23 @@ class _Walk:
             return
         self._seen.add(id(kind))
         for key, method in vars(kind).items():
-            if isinstance(method, types.FunctionType) and key != "__init__":
+            if type(method) is types.FunctionType and key != "__init__":
                 self._read_by(method, depth + 1)
 
     def visit(self, name, value, depth):
-        found = self.found
-        if isinstance(value, _PLAIN):
+        found, kind = self.found, type(value)  # and not isinstance, which asks for value.__class__
+        if issubclass(kind, _PLAIN):
             found[name] = value
             return
         if depth > _DEEPEST or len(found) >= _MOST:
             return
-        if isinstance(value, torch.Tensor):
+        if issubclass(kind, torch.Tensor):
             if id(value) not in self._seen:
                 number = _number(value)
                 found[name] = weakref.ref(value) if number is None else number
             return
-        is_module = isinstance(value, torch.nn.Module)
-        if is_module or isinstance(value, types.FunctionType):
+        is_module = issubclass(kind, torch.nn.Module)
+        if is_module or kind is types.FunctionType:
             found[name] = weakref.ref(value)
         if id(value) in self._seen:
             return
@@ -98,36 +98,34 @@ class _Walk:
             for table in (value._parameters, value._buffers, value._modules):
                 for key, each in list(table.items()):
                     self.visit(f"{name}.{key}", each, depth)
-            self._forward(type(value), depth)
-        elif isinstance(value, (list, tuple, dict)):
+            self._forward(kind, depth)
+        elif issubclass(kind, (list, tuple, dict)):
             for key, each in _items(value):
                 self.visit(f"{name}[{key!r}]", each, depth + 1)
-        elif isinstance(value, (types.FunctionType, types.MethodType, functools.partial)):
+        elif kind in (types.FunctionType, types.MethodType, functools.partial):
             self.function(name, value, depth + 1)
-        elif isinstance(value, type):
+        elif kind is type:
             if not _is_of_library(value):
                 for key, each in list(vars(value).items()):
-                    if isinstance(each, _PLAIN) and not key.startswith("__"):
+                    if issubclass(type(each), _PLAIN) and not key.startswith("__"):
                         found[f"{name}.{key}"] = each
-        elif type(value).__dictoffset__ and not _is_of_library(type(value)):
-            self._object(name, value, depth)
-
-    def _object(self, name, value, depth):
-        for key, each in list(object.__getattribute__(value, "__dict__").items()):
-            self.visit(f"{name}.{key}", each, depth + 1)
+        elif kind.__dictoffset__ and not _is_of_library(kind):
+            for key, each in list(object.__getattribute__(value, "__dict__").items()):
+                self.visit(f"{name}.{key}", each, depth + 1)
 
     def function(self, name, function, depth):
         """What a function reads beside its arguments."""
-        if isinstance(function, functools.partial):
+        kind = type(function)
+        if kind is functools.partial:
             for i, value in enumerate(function.args):
                 self.visit(f"{name}.args[{i}]", value, depth)
             for key, value in function.keywords.items():
                 self.visit(f"{name}.{key}", value, depth)
             self.function(name, function.func, depth)
-        elif inspect.ismethod(function):
+        elif kind is types.MethodType:
             self.visit("self" if depth == 0 else f"{name}.self", function.__self__, depth)
             self.function(name, function.__func__, depth)
-        elif isinstance(function, types.FunctionType):
+        elif kind is types.FunctionType:
             self._read_by(function, depth)
         else:
             self.visit(name, function, depth)
@@ -138,7 +136,7 @@ class _Walk:
         names = function.__code__.co_names
         for key in names:
             value = function.__globals__.get(key)
-            if isinstance(value, types.ModuleType):
+            if type(value) is types.ModuleType:
                 if value.__name__.partition(".")[0] not in _LIBRARIES:
                     for each in names:  # its attributes that are meant are among them
                         if each in vars(value):

@@ -317,7 +317,7 @@ class Step:
         almost the same times look at the same steps, multiples of powers of two."""
         last, self._looked = self._looked, (step, begun)
         each = (begun - last[1]) / max(step - last[0], 1)
-        self._every = 2 ** math.ceil(math.log2(max(100 * took / each, 1)))
+        self._every = 2 ** round(math.log2(max(100 * took / each, 1)))
 
     def host_changes(self):
         """A sentence about what the host has changed since the first call; '' if nothing."""

@@ -375,6 +375,11 @@ class Criterion(nn.Module):
         return functional.mse_loss(results + self.centre, y) + self.weight * results.square().mean()
 
 
+class Closed:
+    def __getattribute__(self, name):
+        raise AssertionError(f"nobody asks for {name}")
+
+
 class Task:
     """What a loss function reads that is no variable of it."""
 
@@ -384,6 +389,7 @@ class Task:
         self.offset = torch.zeros(1)
         self.teachers = {"now": nn.Linear(4, 1)}
         self.at = SETTINGS
+        self.closed, self.itself = Closed(), self
         self.log = []  # changes in every step, and is no part of it
 
     @property
