@@ -107,8 +107,9 @@ bool lies_as(const torch::Tensor& a, const torch::Tensor& b) {
          a.strides() == b.strides();
 }
 
-void check_followed(const std::string& what, const torch::Tensor& user, const torch::Tensor& handle,
+void check_followed(const std::string& name, const torch::Tensor& user, const torch::Tensor& handle,
                     const std::vector<torch::Tensor>& variables) {
+  const std::string what = name.empty() ? "a tensor outside of the model" : "'" + name + "'";
   const bool of_one_kind = user.scalar_type() == handle.scalar_type() &&
                            user.device() == handle.device() && user.layout() == handle.layout() &&
                            user.sizes() == handle.sizes();
@@ -128,10 +129,11 @@ void check_followed(const std::string& what, const torch::Tensor& user, const to
        what, shares ? "the memory of a parameter of the step" : "other memory");
 }
 
-void follow(const std::string& what, torch::Tensor user, torch::Tensor handle,
+// `name` is "" outside of the model.
+void follow(const std::string& name, const torch::Tensor& user, const torch::Tensor& handle,
             const std::vector<torch::Tensor>& variables) {
   if (lies_as(user, handle)) return;
-  check_followed(what, user, handle, variables);
+  check_followed(name, user, handle, variables);
   const torch::NoGradGuard no_gradients;
   handle.copy_(user);
   if (user.storage().use_count() == 1) user.set_data(handle);
@@ -198,12 +200,10 @@ void take_new_storage(const ir::Graph& graph, const Bindings& tensors) {
   for (std::size_t i = 0; i < tensors.of_model.size(); ++i) {
     const ir::Variable& variable = graph.variables[i];
     if (variable.gradient) continue;
-    follow("'" + variable.name + "'", tensors.of_model[i], tensors.variables[i], tensors.variables);
+    follow(variable.name, tensors.of_model[i], tensors.variables[i], tensors.variables);
   }
   for (std::size_t i = 0; i < tensors.of_user.size(); ++i) {
-    const std::string& name = graph.constants[i].name;
-    follow(name.empty() ? "a tensor outside of the model" : "'" + name + "'", tensors.of_user[i],
-           tensors.constants[i], tensors.variables);
+    follow(graph.constants[i].name, tensors.of_user[i], tensors.constants[i], tensors.variables);
   }
 }
 
