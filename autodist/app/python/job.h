@@ -66,7 +66,7 @@ class SessionHandle {
   void close(const std::string& reason = "") {
     if (!session_ || !process_.keeps(session_)) return;
     const py::gil_scoped_release unlocked;
-    if (!reason.empty() && !finished_) session_->leave(reason);
+    if (!finished_) session_->leave(reason);
     session_.reset();
   }
 

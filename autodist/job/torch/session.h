@@ -404,7 +404,7 @@ class Session {
   [[nodiscard]] std::uint64_t bytes_sent() const;
 
   // Leaves the job before its end, at once; the others are told why, and end. What is left is to
-  // destroy the session.
+  // destroy the session, by which they are told where no reason is given.
   void leave(const std::string& reason);
 
   // Its next step is compared with the replay at this rank, as JobOptions::verify_every says of

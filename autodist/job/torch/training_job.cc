@@ -269,6 +269,7 @@ void TrainingJob::leave(const std::string& reason) {
   constexpr Seconds kUntilItIsSent{1};
   if (finished_ || left_ || has_ended()) return;
   left_ = true;
+  if (reason.empty()) return;
   for (const auto& step : steps_.all()) {
     if (step->has_runner()) {
       step->runner().leave(reason);
