@@ -12,11 +12,6 @@
 #include "autodist/program/loads.h"
 
 namespace autodist::exec {
-
-std::string name_of_state(const ir::Variable& variable, const std::string& array) {
-  return variable.name + "." + array;
-}
-
 namespace {
 
 // Calls visit(piece, its own place in a slice of state, UpdateState&) for each piece of a variable

@@ -27,7 +27,6 @@ namespace autodist::exec {
 
 // By "<variable>.<array>", each of its variable's shape.
 using StateTensors = std::map<std::string, torch::Tensor>;
-std::string name_of_state(const ir::Variable& variable, const std::string& array);
 
 std::vector<NamedTensor> named(const StateTensors& tensors);
 

@@ -17,6 +17,10 @@ namespace autodist::exec {
 // The arrays of a state, one value per element in each. `rules` may be null where none is a user's.
 std::vector<std::string> arrays_of(program::State state, ir::VariableId variable,
                                    const ir::Graph& graph, const UserRules* rules);
+// One of them in checkpoints.
+inline std::string name_of_state(const ir::Variable& variable, const std::string& array) {
+  return variable.name + "." + array;
+}
 // Of the values in them.
 DType dtype_of_state(program::State state, ir::VariableId variable, const ir::Graph& graph);
 

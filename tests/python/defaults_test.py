@@ -54,7 +54,7 @@ def expect_comparisons():
         ("model.inner.1.p was 0.0 and is 0.5", mse,
          lambda model: setattr(model.inner[1], "p", 0.5)),
         ("FACTOR was 1.0 and is 2.0", scaled, lambda model: set_factor(2.0)),
-        ("weights was [1.0, 2.0] and is [5.0, 2.0]",
+        ("weights[0] was 1.0 and is 5.0",
          lambda model, x, y: mse(model, x, y) * weights[0],
          lambda model: weights.__setitem__(0, 5.0)),
     ]

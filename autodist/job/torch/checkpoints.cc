@@ -9,9 +9,8 @@
 #include "autodist/base/error.h"
 #include "autodist/base/text.h"
 #include "autodist/comm/agreement.h"
-#include "autodist/exec/held_state.h"
-#include "autodist/exec/optimizer_kernels.h"
 #include "autodist/exec/start.h"
+#include "autodist/exec/state_bytes.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/job/control_group.h"
 
@@ -47,10 +46,11 @@ std::vector<NamedTensor> with_prefix(const std::vector<NamedTensor>& tensors,
 std::vector<std::string> left_out(const std::vector<NamedTensor>& states, const ir::Graph& graph,
                                   const exec::UserRules* user_rules) {
   std::set<std::string> taken;
-  for (const ir::Variable& variable : graph.variables) {
-    if (!variable.gradient) continue;
-    for (const std::string& array : exec::state_names(variable.update, user_rules)) {
-      taken.insert(exec::name_of_state(variable, array));
+  for (std::size_t i = 0; i < graph.variables.size(); ++i) {
+    const ir::VariableId id(i);
+    if (!graph.variable(id).gradient) continue;
+    for (const std::string& array : exec::arrays_of(program::State::kRule, id, graph, user_rules)) {
+      taken.insert(exec::name_of_state(graph.variable(id), array));
     }
   }
   std::vector<std::string> names;

@@ -69,9 +69,10 @@ TrainingJob::TrainingJob(std::unique_ptr<JoinedJob> job, std::vector<NamedStep> 
 // use.
 TrainingJob::~TrainingJob() {
   const bool unwinds = std::uncaught_exceptions() > exceptions_;
+  const bool trains = steps_.have_started();
   try {
-    if (unwinds && !has_ended()) leave(comm::kThrew);
-    if (!left_ && (has_ended() || steps_.have_started())) finish();
+    if (unwinds && trains && !has_ended()) leave(comm::kThrew);
+    if (trains && !left_) finish();
   } catch (const std::exception& error) {
     // Whoever wants to handle it calls finish().
     if (!unwinds && !broken_) job_->say(error.what());
