@@ -98,7 +98,7 @@ int run(const std::string& what, const std::string& cluster, const std::string& 
   step.evaluate = [net](const Batch& of) -> std::vector<torch::Tensor> {
     return {net->forward(of[0])};
   };
-  Session session = autodist.distribute(step, Sgd{0.1});
+  Session session = autodist.distribute(step, Sgd{what == "negative" ? -0.1 : 0.1});
   for (int i = 0; i < kSteps; ++i) {
     if (what == "left" && i == kAt && session.is_chief()) break;
     if (i == kAt && what != "left" && what != "unfinished") {

@@ -54,6 +54,12 @@ TEST(Loops, AParameterThatIsFrozenIsRefused) {
   EXPECT_THAT(ended.err, HasSubstr("'first.weight' was trained and does not require a gradient"));
 }
 
+TEST(Loops, ALearningRateOutOfItsRangeIsRefused) {
+  const Ended ended = loop("negative", 1);
+  EXPECT_EQ(ended.code, 2) << ended.out;
+  EXPECT_THAT(ended.err, HasSubstr("lr=-0.1 is out of range"));
+}
+
 TEST(Loops, AreOverInOrderWithoutFinish) {
   for (int round = 0; round < 6; ++round) {
     const Ended ended = loop("unfinished", 2);

@@ -96,7 +96,8 @@ struct ExchangeCounters {
 
 // What peers are told where an exchange stops without finish() or abort().
 inline constexpr const char* kStoppedEarly = "it stopped before the end of the exchange";
-// The same where a rank knows why, but for what the exception says.
+// What they are told where an exception ends a program's loop. What it says is in the last line that
+// the rank prints.
 inline constexpr const char* kThrew = "an exception ended its loop";
 
 class Exchange {

@@ -219,8 +219,7 @@ std::string JoinedJob::end_of_lost(const std::string& message) const {
       return message.find(fmt::format("{} {}", peer, what)) != std::string::npos ||
              message.find(fmt::format("{} left: {}", peer, what)) != std::string::npos;
     };
-    const bool said_why = !says(comm::kIsGone) && !says(comm::kIsKilled) && !says(comm::kThrew);
-    if (said_why) continue;
+    if (!says(comm::kIsGone) && !says(comm::kIsKilled) && !says(comm::kThrew)) continue;
     const auto end = children_->end_of(rank, kItsLastWords);
     return end ? "; " + *end : "";
   }

@@ -60,7 +60,7 @@ std::uint64_t digest_of_batch(const Batch& batch) {
 // [begin, end) of so many rows.
 using Rows = std::function<std::pair<std::int64_t, std::int64_t>(std::int64_t rows)>;
 
-// Without the scale of a loss. Of the rows of one rank none at all are no batch, and right.
+// A batch as the program passes it, without the scale of a loss.
 void check_batch(const Batch& batch, const ir::Graph& graph) {
   const std::size_t expected = graph.inputs.size() - (ir::scales_loss(graph) ? 1 : 0);
   if (batch.size() != expected) {
@@ -314,7 +314,7 @@ Batch StepRun::with_scale(Batch batch) {
 }
 
 double StepRun::run_local(const Batch& rows) {
-  if (!rows.empty()) check_batch(rows, graph());
+  if (!rows.empty()) check_batch(rows, graph());  // a rank that has none may pass no tensors
   return run_rows(with_scale(rows));
 }
 
