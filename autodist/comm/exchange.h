@@ -96,8 +96,8 @@ struct ExchangeCounters {
 
 // What peers are told where an exchange stops without finish() or abort().
 inline constexpr const char* kStoppedEarly = "it stopped before the end of the exchange";
-// What they are told where an exception ends a program's loop. What it says is in the last line that
-// the rank prints.
+// What they are told where an exception ends a program's loop: what it says is in the rank's last
+// line.
 inline constexpr const char* kThrew = "an exception ended its loop";
 
 class Exchange {
