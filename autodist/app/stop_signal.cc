@@ -55,6 +55,12 @@ extern "C" void on_passed_signal(int number, siginfo_t* about, void* /*context*/
   if (const auto handler = passed_to.load()) handler(number);
 }
 
+extern "C" void on_signal_of_a_helper(int number, siginfo_t* about, void* /*context*/) {
+  if (about->si_pid != ::getppid()) return;
+  ::signal(number, SIG_DFL);
+  ::raise(number);
+}
+
 extern "C" void on_stop_signal(int number, siginfo_t* about, void* /*context*/) {
   const std::int64_t now_ms = now_in_ms();
   if (!wished) {
@@ -114,6 +120,14 @@ void end_at_second_signal(int number) {
   action.sa_sigaction = on_passed_signal;
   action.sa_flags |= SA_SIGINFO;
   ::sigaction(number, &action, nullptr);
+}
+
+void end_by_parent_alone() {
+  struct sigaction action {};
+  action.sa_sigaction = on_signal_of_a_helper;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  ::sigaction(SIGTERM, &action, nullptr);
+  ::sigaction(SIGHUP, &action, nullptr);
 }
 
 std::string stopped_early(const Environment& environment, const std::string& by) {

@@ -11,7 +11,7 @@ import weakref
 import torch
 from torch.optim import lr_scheduler
 
-from . import _guards
+from . import _guards, _signals
 from ._errors import UsageError
 
 _Scheduler = getattr(lr_scheduler, "LRScheduler", lr_scheduler._LRScheduler)
@@ -140,7 +140,8 @@ class Epochs:
         if other:
             self._batches = self._batches * self._samples // samples
         self._samples = samples
-        batches = iter(self._loader)
+        with _signals.workers_of(self._loader):
+            batches = iter(self._loader)
         had = sum(1 for _ in itertools.islice(batches, self._batches))
         if had < self._batches and not other:
             raise UsageError(

@@ -1,5 +1,7 @@
 """SIGTERM and SIGHUP of a training: the job ends in order, as `autodist train` does."""
 
+import contextlib
+import functools
 import os
 import signal
 import sys
@@ -91,6 +93,27 @@ def heed_early():
     """
     if _wished and not _has_begun():
         _end_early()
+
+
+@contextlib.contextmanager
+def workers_of(loader):
+    """The workers that a ``DataLoader`` starts meanwhile live on when a signal comes to all processes
+    of the job: the rank ends it in order, and needs batches until then."""
+    if not getattr(loader, "num_workers", 0) or not hasattr(loader, "worker_init_fn"):
+        yield
+        return
+    own = loader.worker_init_fn
+    loader.worker_init_fn = functools.partial(_begin_worker, own)
+    try:
+        yield
+    finally:
+        loader.worker_init_fn = own
+
+
+def _begin_worker(own, number):
+    _autodist.end_by_parent_alone()
+    if own is not None:
+        own(number)
 
 
 def _has_begun():

@@ -86,6 +86,13 @@ if word == "fork":
     atexit.register(print, "atexit", flush=True)
 if word == "raise-late" and ad.is_chief:
     raise KeyError("late")
+if word == "sigterm-workers":
+    rows = torch.utils.data.DataLoader([torch.ones(4)] * 40, 4, num_workers=2)
+    for epoch in step.epochs(rows):
+        for batch in epoch:
+            step(batch)
+        if epoch.number == 1 and ad.is_chief:
+            print("training", flush=True)
 try:
     for number in range(1000000 if word.startswith(("exit", "vanish", "raise-l", "sigterm")) else 0):
         step(torch.ones(4, 4))
@@ -112,17 +119,17 @@ second = step(x)
 """
 
 
-def told_to_end(path, word, code, said, seconds=20, to_chief=True, more=(), number=signal.SIGTERM):
+def told_to_end(path, word, code, said, seconds=20, *, to_chief=True, to_all=False, more=(), number=signal.SIGTERM):
     """Its stderr, after the signal, once it has `said` so."""
     process = subprocess.Popen([sys.executable, path, word, *more], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
+                               stderr=subprocess.PIPE, text=True, start_new_session=to_all)
     assert process.stdout.readline() == said, process.communicate()
     target = process.pid
     if not to_chief:
         with open(f"/proc/{target}/task/{target}/children", encoding="utf-8") as children:
             target = int(children.read().split()[0])
     began = time.monotonic()
-    os.kill(target, number)
+    (os.killpg if to_all else os.kill)(target, number)
     out, errors = process.communicate(timeout=100)
     assert process.returncode == code, (word, process.returncode, out, errors)
     assert time.monotonic() - began < seconds, (word, time.monotonic() - began, errors)
@@ -223,6 +230,10 @@ def main():
         saved = os.path.join(folder, "saved")
         told_to_end(path, "sigterm-save", 0, "training\n", more=[saved])
         assert any(each.startswith("step-") for each in os.listdir(saved)), os.listdir(saved)
+        # A scheduler's comes to the loader's workers, too.
+        _, errors = told_to_end(path, "sigterm-workers", 0, "training\n", to_all=True)
+        assert "autodist: stopped by SIGTERM after step" in errors, errors
+        assert "DataLoader" not in errors, errors
         # A handler of the script's own stays.
         _, errors = told_to_end(path, "sigterm-own", 9, "training\n")
         assert "stopped by SIGTERM" not in errors, errors
