@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "tests/process.h"
 
 namespace autodist {
@@ -11,6 +13,7 @@ namespace {
 using namespace testing_jobs;
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Not;
 
 struct Ended {
   int code = 0;
@@ -26,6 +29,14 @@ Ended loop(const std::string& what, int ranks, const std::string& builder = "All
   return {code, job.out(), job.err()};
 }
 
+// Of the first weights; 0 and a failure where the loop has not come to its end.
+double trained_norm(const Ended& ended) {
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  double norm = 0;
+  EXPECT_EQ(std::sscanf(ended.out.c_str(), "trained, %lf", &norm), 1) << ended.out;
+  return norm;
+}
+
 // No counter of libtorch sees it.
 TEST(Loops, AWriteThroughDataThatNobodyWaitedForIsRefused) {
   for (const char* const builder : {"AllReduce", "PS", "PSLoadBalancing:staleness=1"}) {
@@ -38,19 +49,16 @@ TEST(Loops, AWriteThroughDataThatNobodyWaitedForIsRefused) {
 }
 
 TEST(Loops, AWriteThroughDataBehindASynchronizeIsTheNewValue) {
-  const std::string one = loop("synchronized", 1).out;
-  EXPECT_THAT(one, HasSubstr("trained, "));
-  EXPECT_NE(one, loop("nothing", 1).out);
-  for (const char* const builder : {"AllReduce", "PS"}) {
-    const Ended ended = loop("synchronized", 2, builder);
-    EXPECT_EQ(ended.code, 0) << ended.err;
-    EXPECT_THAT(ended.out, HasSubstr("trained, "));
+  const double one = trained_norm(loop("synchronized", 1));
+  EXPECT_LT(one, 0.7 * trained_norm(loop("nothing", 1)));
+  for (const char* const builder : {"AllReduce", "PS"}) {  // batch norm has other batches there
+    EXPECT_NEAR(trained_norm(loop("synchronized", 2, builder)), one, 0.1 * one);
   }
 }
 
 TEST(Loops, AParameterThatIsFrozenIsRefused) {
   const Ended ended = loop("frozen", 2);
-  EXPECT_EQ(ended.code, 2) << ended.out;
+  EXPECT_TRUE(ended.code == 2 || ended.code == 5) << ended.code;  // 5: the other rank said it first
   EXPECT_THAT(ended.err, HasSubstr("'first.weight' was trained and does not require a gradient"));
 }
 
@@ -70,8 +78,8 @@ TEST(Loops, AreOverInOrderWithoutFinish) {
 TEST(Loops, AnExceptionOfARankReachesTheChief) {
   const Ended ended = loop("thrown", 2);
   EXPECT_EQ(ended.code, 5) << ended.out;
-  EXPECT_THAT(ended.err, HasSubstr("left: an exception ended its loop; "));
-  EXPECT_THAT(ended.err, HasSubstr("its last line: trouble in the loop"));
+  // Or, where its process was gone when the chief looked: "ended with exit code 1; …".
+  EXPECT_THAT(ended.err, HasSubstr("; its last line: trouble in the loop"));
 }
 
 TEST(Loops, AChiefThatLeavesItsLoopEndsTheJobInOrder) {
@@ -94,6 +102,7 @@ TEST(Loops, BatchesAreCheckedOnOneRankAsOnSeveral) {
     EXPECT_THAT(out, HasSubstr("2 batch: 1 tensors, the step was captured with 2"));
     EXPECT_THAT(out, HasSubstr("2 batch: input 'input0' is an undefined tensor"));
     EXPECT_THAT(out, HasSubstr("2 batch: input 'input1' has 7 rows, the others 8"));
+    EXPECT_THAT(out, Not(HasSubstr("taken")));
     EXPECT_THAT(out, HasSubstr("trained, "));
   }
 }

@@ -132,8 +132,8 @@ Parameters run_job(const std::vector<TrainingStep>& ranks_steps, const std::stri
             program, program::Rank(r), bindings,
             exec::RunnerConnections{transport.get(), collectives.get(), &clock}, runner_options);
         program::Program runner_program = *program;
-        job::ShapeCache shapes(step, true, captured.tensors, captured.single_sample_differs,
-                               program, program::Rank(r));
+        job::ShapeCache shapes(step, true, captured.tensors, bindings.variables,
+                               captured.single_sample_differs, program, program::Rank(r));
         // As StepRun does.
         const auto change_plan = [&](const std::string& next_builder, int step_number) {
           const auto next = std::make_shared<const program::Program>(

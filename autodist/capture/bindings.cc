@@ -129,25 +129,30 @@ void check_followed(const std::string& name, const torch::Tensor& user, const to
        what, shares ? "the memory of a parameter of the step" : "other memory");
 }
 
-// `name` is "" outside of the model.
+// `name` is "" outside of the model. What the handle lay on is left as it is: somebody may have
+// kept it.
 void follow(const std::string& name, const torch::Tensor& user, const torch::Tensor& handle,
             const std::vector<torch::Tensor>& variables) {
   if (lies_as(user, handle)) return;
   check_followed(name, user, handle, variables);
   const torch::NoGradGuard no_gradients;
-  handle.copy_(user);
-  if (user.storage().use_count() == 1) user.set_data(handle);
+  torch::Tensor values = user.detach();
+  if (user.strides() != handle.strides() || user.is_inference()) {  // ops know the strides
+    values = torch::empty_strided(handle.sizes(), handle.strides(), handle.options()).copy_(user);
+  }
+  handle.set_data(values);
 }
 
 }  // namespace
 
 Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Device& device,
-              const std::vector<torch::Tensor>& unnamed) {
+              const std::vector<torch::Tensor>& constants) {
   const Names parameters = by_name(step.parameters);
   const Names buffers = by_name(step.buffers);
   Bindings bindings;
   for (const ir::Variable& variable : graph.variables) {
     bindings.of_model.push_back(find(graph, variable, parameters));
+    bindings.required.push_back(bindings.of_model.back().requires_grad());
     bindings.variables.push_back(bindings.of_model.back().detach());
   }
   for (const ir::Buffer& buffer : graph.buffers) {
@@ -157,11 +162,11 @@ Bindings bind(const ir::Graph& graph, const TrainingStep& step, const torch::Dev
   for (std::size_t i = 0; i < graph.constants.size(); ++i) {
     const ir::Constant& constant = graph.constants[i];
     const ir::TensorType& type = graph.value(constant.value).type;
-    if (!constant.name.empty()) {
+    if (i < constants.size() && constants[i].defined()) {
+      bindings.constants.push_back(checked(graph, "constant", constant.name, type, constants[i]));
+    } else if (!constant.name.empty()) {
       bindings.constants.push_back(
           find(graph, "frozen parameter", constant.name, type, parameters).detach());
-    } else if (i < unnamed.size() && unnamed[i].defined()) {
-      bindings.constants.push_back(checked(graph, "constant", "", type, unnamed[i]).detach());
     } else {
       bindings.constants.push_back(from_bytes(graph, constant, device));
     }

@@ -102,12 +102,13 @@ inline std::vector<torch::Tensor> evaluated_by(const TrainingStep& step, const B
 // which it was.
 template <typename Module>
 std::shared_ptr<void> enter_evaluation(const std::shared_ptr<Module>& module) {
+  const auto parts = module->modules();
   std::vector<bool> modes;
-  for (const auto& each : module->modules()) modes.push_back(each->is_training());
+  for (const auto& each : parts) modes.push_back(each->is_training());
   module->eval();
-  return {nullptr, [module, modes](void*) {
+  return {nullptr, [parts, modes](void*) {
             std::size_t next = 0;  // a module comes before what is in it, whose mode it sets, too
-            for (const auto& each : module->modules()) each->train(modes[next++]);
+            for (const auto& each : parts) each->train(modes[next++]);
           }};
 }
 

@@ -56,6 +56,17 @@ torch::Tensor without_memory(const torch::Tensor& tensor) {
       .make_tensor();
 }
 
+// Where launches would read what is bound.
+std::vector<const void*> places_of(const capture::Bindings& bindings) {
+  std::vector<const void*> places;
+  for (const auto* tensors : {&bindings.variables, &bindings.buffers, &bindings.constants}) {
+    for (const torch::Tensor& each : *tensors) {
+      places.push_back(each.layout() == torch::kStrided ? each.data_ptr() : nullptr);
+    }
+  }
+  return places;
+}
+
 }  // namespace
 
 std::uint64_t step_seed(std::uint64_t job_seed, std::uint32_t rank, std::uint64_t step,
@@ -195,9 +206,7 @@ void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
       if (step.call) step.call->set_batch(samples);
     }
     prepared_for_ = samples;
-    const bool records = recordings_.recorder != nullptr;
-    recordings_ = Recordings();
-    if (records) recordings_.recorder = make_recorder(place_.device, place_.generator);
+    forget_recordings();
   }
   begin_recordings(op_by_op);
   holders_ = holders_at_begin_;
@@ -214,9 +223,20 @@ void Replay::begin(const Batch& batch, std::uint64_t seed, bool op_by_op) {
   for (const std::uint32_t slot : undone_) before_.emplace_back(slots_[slot], slots_[slot].clone());
 }
 
+void Replay::forget_recordings() {
+  const bool records = recordings_.recorder != nullptr;
+  recordings_ = Recordings();
+  if (records) recordings_.recorder = make_recorder(place_.device, place_.generator);
+}
+
 // The first step makes what kernels make once; it is not recorded.
 void Replay::begin_recordings(bool op_by_op) {
   if (recordings_.recorder == nullptr) recordings_ = Recordings();
+  if (recordings_.recorder != nullptr) {
+    std::vector<const void*> places = places_of(bindings_);
+    if (places != recordings_.places) forget_recordings();
+    recordings_.places = std::move(places);
+  }
   recordings_.in_use = recordings_.recorder != nullptr && !op_by_op && recordings_.steps > 0;
   ++recordings_.steps;
 }

@@ -129,12 +129,14 @@ class Replay {
     bool in_use = false;                 // in this step
     std::map<ir::OpId, Recorded> by_first;
     std::vector<torch::Tensor> inputs;  // where they read the batch
+    std::vector<const void*> places;    // and what is bound
     std::vector<torch::Tensor> kept;
   };
 
   void plan_slots(const ReplayPart& part);
   torch::Tensor take(ir::ValueId value);
   void begin_recordings(bool op_by_op);
+  void forget_recordings();
   void launch(const Recorded& recorded, const std::vector<ir::OpId>& ops);
   void record(const std::vector<ir::OpId>& ops);
   // The op of a value that lies on the host, which no launch would write again; nothing: there is

@@ -50,7 +50,8 @@ std::uint64_t digest_of_values(const torch::Tensor& tensor) {
 TensorWatch::TensorWatch(const capture::Bindings& bindings) {
   const auto& models = bindings.of_model.empty() ? bindings.variables : bindings.of_model;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    watched_.push_back({models[i], bindings.variables[i], models[i].requires_grad(), {}, 0, {}});
+    const bool required = i < bindings.required.size() && bindings.required[i];
+    watched_.push_back({models[i], bindings.variables[i], required, {}, 0, {}});
     accept(ir::VariableId(i));
   }
 }
@@ -92,6 +93,10 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable) {
   if (model.data_ptr() != watched.handle.data_ptr() ||
       model.strides() != watched.handle.strides()) {
     const torch::NoGradGuard no_gradients;
+    if (watched.handle.storage().use_count() > 1) {  // somebody has kept what it lies on
+      watched.handle.set_data(torch::empty_strided(watched.handle.sizes(), watched.handle.strides(),
+                                                   watched.handle.options()));
+    }
     watched.handle.copy_(model.detach());
     model.set_data(watched.handle);
   }

@@ -43,8 +43,9 @@ class TensorWatch {
   // variable, with `name`.
   void check_kind(ir::VariableId variable, const std::string& name) const;
   // The digest of a noted variable's values if they are others now; forgets the note. Values that
-  // were put in the place of its storage go into the old one, which the job knows, and the model's
-  // tensor is that again. By the thread that steps. REQUIRES: check_kind().
+  // were put in the place of its storage go into the job's, and the model's tensor is that again;
+  // if somebody else has kept the old storage, that stays as it is, and the job has another. By the
+  // thread that steps. REQUIRES: check_kind().
   std::optional<std::uint64_t> take_change(ir::VariableId variable);
   [[nodiscard]] bool is_noted(ir::VariableId variable) const {
     return watched_[variable.value].digest.has_value();
@@ -64,7 +65,7 @@ class TensorWatch {
   struct Watched {
     torch::Tensor model;         // what the user has
     torch::Tensor handle;        // the job's, of the same storage
-    bool requires_grad = false;  // the model's, in the beginning
+    bool requires_grad = false;  // the model's, when it was bound
     std::optional<std::uint64_t> digest;
     std::uint32_t writes = 0;           // libtorch's counter
     std::optional<std::uint64_t> some;  // of its values, a digest; guarded by mutex_

@@ -93,6 +93,7 @@ Seconds mean_period(const Engine& engine) {
   for (const std::vector<double>& ends : engine.rank_ends()) {
     if (!ends.empty()) all_done = std::min(all_done, ends.back());
   }
+  if (all_done == 0) return {};
   const double from = all_done / 2;  // the first steps find everything idle
   double steps = 0;
   int ranks = 0;

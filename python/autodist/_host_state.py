@@ -16,19 +16,23 @@ _DEEPEST = 5  # objects in objects, and functions that functions call
 _OWN_OF_MODULES = {*vars(torch.nn.Module())}  # a step keeps its modes
 # Their objects are no settings of a step, but for modules and for what only holds attributes.
 _LIBRARIES = {"torch", "autodist", "numpy", *sys.stdlib_module_names}
-_HOLDERS = ("argparse", "types", "collections")
+_WITHOUT_SETTINGS = _LIBRARIES - {"argparse", "types", "collections"}
 
 
 def _is_of_library(thing):
     is_class = issubclass(type(thing), type)
     name = type.__getattribute__(thing, "__module__") if is_class else thing.__module__
-    return not isinstance(name, str) or name.partition(".")[0] in _LIBRARIES - {*_HOLDERS}
+    return not isinstance(name, str) or name.partition(".")[0] in _WITHOUT_SETTINGS
 
 
 def _number(tensor):
     """Of a tensor without dimensions on the host, its value: a capture reads it like a number."""
-    is_one = tensor.dim() == 0 and tensor.device.type == "cpu" and tensor.layout == torch.strided
-    return tensor.detach().numpy().item() if is_one and tensor.dtype != torch.bfloat16 else None
+    if tensor.dim() != 0 or tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        return None
+    try:
+        return tensor.detach().numpy().item()
+    except (TypeError, RuntimeError):  # NumPy has no such type
+        return None
 
 
 def _items(container):
@@ -37,7 +41,7 @@ def _items(container):
     if kind.__len__(container) > _LONGEST:
         return []
     if kind is dict:
-        return [item for item in dict.items(container) if issubclass(type(item[0]), _PLAIN)]
+        return [item for item in list(dict.items(container)) if issubclass(type(item[0]), _PLAIN)]
     return list(enumerate(kind.__iter__(container)))
 
 
@@ -47,17 +51,18 @@ class _Walk:
 
     def __init__(self, model):
         self.found = {}
+        self._named = {}  # by a message's word for a variable: where it is one
         self._seen = {id(each) for table in (model.parameters(), model.buffers()) for each in table}
         self._model_of(model)
 
     def _model_of(self, model):
-        kinds = set()
+        kinds = {}
         for path, module in model.named_modules():
             name = f"model.{path}" if path else "model"
             self._seen.add(id(module))
             self.found[name] = weakref.ref(module)
             self._attributes(name, module, 0)
-            kinds.add(type(module))
+            kinds[type(module)] = True
         for kind in kinds:
             self._forward(kind, 0)
 
@@ -113,6 +118,10 @@ class _Walk:
             for key, each in list(object.__getattribute__(value, "__dict__").items()):
                 self.visit(f"{name}.{key}", each, depth + 1)
 
+    def _word_for(self, key, place, owner):
+        """Its name alone, if no other variable has that."""
+        return key if self._named.setdefault(key, place) is place else f"{owner}.{key}"
+
     def function(self, name, function, depth):
         """What a function reads beside its arguments."""
         kind = type(function)
@@ -134,18 +143,19 @@ class _Walk:
         if _is_of_library(function):
             return
         names = function.__code__.co_names
+        tables = function.__globals__
         for key in names:
-            value = function.__globals__.get(key)
+            value = tables.get(key)
             if type(value) is types.ModuleType:
                 if value.__name__.partition(".")[0] not in _LIBRARIES:
                     for each in names:  # its attributes that are meant are among them
                         if each in vars(value):
                             self.visit(f"{key}.{each}", vars(value)[each], depth)
-            elif key in function.__globals__:
-                self.visit(key, value, depth)
+            elif key in tables:
+                self.visit(self._word_for(key, tables, tables.get("__name__")), value, depth)
         for key, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
             try:
-                self.visit(key, cell.cell_contents, depth)
+                self.visit(self._word_for(key, cell, function.__qualname__), cell.cell_contents, depth)
             except ValueError:  # not filled yet
                 continue
 
@@ -188,7 +198,8 @@ def has_others(before, now):
 
 def _written(value):
     if isinstance(value, weakref.ref):
-        return f"a {type(value()).__name__}"
+        there = value()
+        return "another object" if there is None else f"a {type(there).__name__}"
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

@@ -93,6 +93,11 @@ def _lies_as(a, b):
     return a.data_ptr() == b.data_ptr() and a.shape == b.shape and a.stride() == b.stride()
 
 
+def _place(tensor):
+    """Where its values lie; nothing where that is no one place."""
+    return tensor.data_ptr() if tensor.layout == torch.strided else None
+
+
 def _parts_of(sparse):
     """Where the indices and values of a sparse tensor lie."""
     return sparse._indices().data_ptr(), sparse._values().data_ptr()
@@ -158,6 +163,7 @@ class Step:
         self._seen = None  # and when it was last looked at
         self._every = 32  # steps between two looks
         self._looked = (0, 0.0)  # at which step, and when
+        self._each = 1.0  # seconds of a step, between the last two looks
         self._result = None  # what a step returns, once it has been called
         self._loss_at = 0  # among its tensors
         self.sum = reduction == "sum"
@@ -249,7 +255,7 @@ class Step:
         batch = self._arguments_of(tensors)
         # Whatever `.data` becomes.
         memory = self._memory = [buffer.detach() for _, _, buffer in self._places]
-        storage = [tensor.data_ptr() for _, tensor in self.parameters]
+        storage = [_place(tensor) for _, tensor in self.parameters]
         with modes(self.model, self._modes), capturing():
             if self.loss_fn is None:
                 result = self.model(*batch)
@@ -280,7 +286,7 @@ class Step:
     def _check_places(self, storage):
         """The step has left every parameter where it was."""
         for (name, tensor), before in zip(self.parameters, storage):
-            if tensor.data_ptr() != before:
+            if _place(tensor) != before:
                 raise UsageError(
                     f"capture: the step puts other values in the place of the parameter '{name}' "
                     "(.data = …). Update it in the loop, between steps."
@@ -307,17 +313,19 @@ class Step:
         if step % self._every or self._before is None:
             return False
         begun = time.perf_counter()
+        last, self._looked = self._looked, (step, begun)
+        self._each = (begun - last[1]) / max(step - last[0], 1)
         now = _host_state.snapshot(self.model, self.loss_fn)
         before, self._seen = self._seen or self._before, now
-        self.pause(step, begun, time.perf_counter() - begun)
+        self.pause(time.perf_counter() - begun)
         return bool(_host_state.differing(before, now)) or _host_state.has_others(self._before, now)
 
-    def pause(self, step, begun, took):
-        """After a look that took so many seconds. Where one rank looks, the others wait: so ranks with
-        almost the same times look at the same steps, multiples of powers of two."""
-        last, self._looked = self._looked, (step, begun)
-        each = (begun - last[1]) / max(step - last[0], 1)
-        self._every = 2 ** round(math.log2(max(100 * took / each, 1)))
+    def pause(self, took):
+        """After a look, or a comparison, of so many seconds. Where one rank looks, the others wait: so
+        ranks with almost the same times look at the same steps, multiples of powers of two. One that
+        took long by chance puts the next one off by little."""
+        wanted = 2 ** round(math.log2(max(100 * took / self._each, 1)))
+        self._every = min(wanted, 4 * self._every)
 
     def host_changes(self):
         """A sentence about what the host has changed since the first call; '' if nothing."""

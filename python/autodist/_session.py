@@ -109,8 +109,9 @@ class Session:
                     "goes on as it was. Distribute the model as it shall be, or set its group's lr to 0."
                 )
         self._step.take_buffers()
-        self._compares = self._looks and self._first_loss is not None and (
-            self._step.changed(self.step) or _is_far(self.step))
+        with self._settler.untouched():  # it reads which tensors there are, and no values
+            self._compares = self._looks and self._first_loss is not None and (
+                self._step.changed(self.step) or _is_far(self.step))
         if self._compares:
             self._handle.verify_next()
 
@@ -122,12 +123,12 @@ class Session:
         return self._step.result(Loss(self._handle.job_loss()), self._others())
 
     def _run(self, run, *arguments):
-        begun, number = time.perf_counter(), self.step
+        begun = time.perf_counter()
         try:
             with self._settler.step(), self._optimizer.updating(self._handle, self._seed):
                 result = run(*arguments)
             if self._compares:
-                self._step.pause(number, begun, time.perf_counter() - begun)
+                self._step.pause(time.perf_counter() - begun)
             return result
         except PeersLostError:
             _signals.heed_early()

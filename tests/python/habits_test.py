@@ -276,6 +276,7 @@ def refusals():
     late_changes(alone)
     deep_changes(alone)
     late_teachers(alone)
+    kept_storage(alone)
     shared_storage(alone)
     updated_within(alone)
     return 0.0
@@ -430,6 +431,7 @@ def deep_changes(alone):
             change(task)
             comparing.refused(["no longer does what was captured", words],
                               lambda: [step(x, y) for _ in range(200_000)])
+            assert step.step < 1000, step.step  # a look has found it
     SETTINGS.scale = 1.0
     # What no look finds is compared all the same, ever more seldom.
     def unseen(model, x, y):
@@ -443,43 +445,65 @@ def deep_changes(alone):
     del argparse._of_test
 
 
+def with_teachers():
+    """A model with a frozen teacher, a second one outside of it, their loss, and the optimizer."""
+    torch.manual_seed(3)
+    student = nn.Linear(4, 2)
+    model = nn.ModuleDict({"student": student, "teacher": copy.deepcopy(student)}).double()
+    model["teacher"].requires_grad_(False)
+    outside = copy.deepcopy(model["student"])  # nobody has frozen it
+
+    def loss_fn(model, x):
+        with torch.no_grad():
+            other = outside(x)
+        return (3 * model["student"](x) - model["teacher"](x) - other).square().mean()
+
+    return model, outside, loss_fn, torch.optim.SGD(model["student"].parameters(), lr=0.05)
+
+
+def as_plain_loops(alone, between):
+    """`between` (number, model, outside) changes things before steps, as in a loop without AutoDist."""
+    batches = [torch.randn(6 if i % 7 else 4, 4).double() for i in range(60)]
+    model, outside, loss_fn, optimizer = with_teachers()
+    theirs, their_outside, their_loss, plain = with_teachers()
+    with alone().distribute(model, loss_fn, optimizer, (batches[1],)) as step:
+        for number, x in enumerate(batches):
+            between(number, model, outside)
+            between(number, theirs, their_outside)
+            loss, expected = float(step(x)), comparing.plain_step(theirs, their_loss, plain, x)
+            assert abs(loss - expected) < 1e-12, (number, loss, expected)
+    assert comparing.largest_difference(model.state_dict(), theirs.state_dict()) < 1e-12
+    assert comparing.largest_difference(outside.state_dict(), their_outside.state_dict()) < 1e-12
+
+
 def late_teachers(alone):
     """Frozen tensors, in the model and outside of it, that get other storage between steps."""
 
-    def made():
-        torch.manual_seed(3)
-        student = nn.Linear(4, 2)
-        model = nn.ModuleDict({"student": student, "teacher": copy.deepcopy(student)}).double()
-        model["teacher"].requires_grad_(False)
-        outside = copy.deepcopy(model["student"])  # nobody has frozen it
-
-        def loss_fn(model, x):
-            with torch.no_grad():
-                other = outside(x)
-            return (3 * model["student"](x) - model["teacher"](x) - other).square().mean()
-
-        optimizer = torch.optim.SGD(model["student"].parameters(), lr=0.05)
-        return model, outside, loss_fn, optimizer
-
-    def move(model, outside):
+    def move(number, model, outside):
+        if 0 < number <= 24:  # the steps that are compared anyway, and some more
+            return
         for teacher in (model["teacher"], outside):
             for to, of in zip(teacher.parameters(), model["student"].parameters()):
                 to.data = to.data * 0.9 + of.data * 0.1
 
-    batches = [torch.randn(6 if i % 7 else 4, 4).double() for i in range(60)]
-    model, outside, loss_fn, optimizer = made()
-    theirs, their_outside, their_loss, plain = made()
-    with alone().distribute(model, loss_fn, optimizer, (batches[1],)) as step:
-        move(model, outside)
-        move(theirs, their_outside)
-        for number, x in enumerate(batches):
-            loss, expected = float(step(x)), comparing.plain_step(theirs, their_loss, plain, x)
-            assert abs(loss - expected) < 1e-12, (number, loss, expected)
-            if number > 24:
-                move(model, outside)
-                move(theirs, their_outside)
-    assert comparing.largest_difference(model.state_dict(), theirs.state_dict()) < 1e-12
-    assert comparing.largest_difference(outside.state_dict(), their_outside.state_dict()) < 1e-12
+    as_plain_loops(alone, move)
+
+
+def kept_storage(alone):
+    """What a tensor was before is kept by somebody, and comes back as it was left."""
+    kept = {}
+
+    def swap(number, model, outside):
+        tensors = [*model.parameters(), *outside.parameters()]
+        if number % 4 == 2:
+            kept[model] = [each.data for each in tensors]
+            for each in tensors:
+                each.data = each.data * 0.5
+        elif number % 4 == 3:
+            for each, before in zip(tensors, kept.pop(model)):
+                each.data = before
+
+    as_plain_loops(alone, swap)
 
 
 def shared_storage(alone):

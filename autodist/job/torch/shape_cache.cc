@@ -44,10 +44,11 @@ int comparisons(const ir::Graph& graph, bool of_example) {
 }  // namespace
 
 ShapeCache::ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-                       bool single_sample_differs, std::shared_ptr<const program::Program> program,
-                       program::Rank rank)
+                       std::vector<torch::Tensor> variables, bool single_sample_differs,
+                       std::shared_ptr<const program::Program> program, program::Rank rank)
     : step_(step),
       trains_(trains),
+      variables_(std::move(variables)),
       single_samples_differ_(single_sample_differs),
       program_(std::move(program)),
       rank_(rank) {
@@ -187,6 +188,7 @@ void ShapeCache::prepare(Shape& shape) const {
   const torch::Device device = capture::device_of(step_);
   capture::Bindings bindings =
       capture::bind(*program->graph, step_, device, shape.tensors.constants);
+  bindings.variables = variables_;  // which may have other storage one day
   shape.code.emplace(std::move(program), rank_, std::move(bindings), device);
   shape.made_for = program_;
 }

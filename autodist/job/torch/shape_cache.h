@@ -24,12 +24,12 @@ namespace autodist::job {
 
 class ShapeCache {
  public:
-  // `step`, and of its first capture the tensors and whether a single sample differs; `program` was
-  // made for that, and all ranks have agreed on it. Where the step does not train, its `evaluate`
-  // was captured. `step` outlives the cache.
+  // `step`, and of its first capture the tensors, the handles of variables that the job has, and
+  // whether a single sample differs; `program` was made for that, and all ranks have agreed on it.
+  // Where the step does not train, its `evaluate` was captured. `step` outlives the cache.
   ShapeCache(const TrainingStep& step, bool trains, capture::Bindings tensors,
-             bool single_sample_differs, std::shared_ptr<const program::Program> program,
-             program::Rank rank);
+             std::vector<torch::Tensor> variables, bool single_sample_differs,
+             std::shared_ptr<const program::Program> program, program::Rank rank);
 
   // One step of `runner` on this rank's rows. Where their shapes or their way are new, the step is
   // captured with them first; that costs as much as the capture at the start, and happens at this
@@ -84,6 +84,7 @@ class ShapeCache {
 
   const TrainingStep& step_;
   const bool trains_;
+  const std::vector<torch::Tensor> variables_;
   bool single_samples_differ_;  // of any shape so far
   std::shared_ptr<const program::Program> program_;
   program::Rank rank_;

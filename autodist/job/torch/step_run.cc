@@ -172,8 +172,8 @@ StepRun::StepRun(JoinedJob& job, const Captured& captured, const StepPlan& plan,
       captured_(captured),
       plan_(plan),
       first_step_(start.step),
-      shapes_(captured.step, captured.trains(), captured.tensors, captured.single_sample_differs,
-              plan.program, program::Rank(job.rank())) {
+      shapes_(captured.step, captured.trains(), captured.tensors, captured.bindings.variables,
+              captured.single_sample_differs, plan.program, program::Rank(job.rank())) {
   begin(std::move(start), connections);
 }
 
