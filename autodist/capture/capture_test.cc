@@ -473,6 +473,24 @@ TEST(Capture, WhatTheFirstCallSetsUpStays) {
   EXPECT_TRUE(torch::equal(average, torch::zeros({3})));
 }
 
+// A step that is divided among ranks needs no memory for all of the example.
+TEST(Capture, RunsOnAsManyRowsAsAStepWillHave) {
+  std::vector<std::int64_t> rows;
+  TrainingStep step = convolutional_network(40);
+  step.loss = [&, loss = step.loss](const Batch& batch) {
+    rows.push_back(batch.at(0).size(0));
+    return loss(batch);
+  };
+  Options options;
+  options.rows = 5;
+  options.first = false;  // calls it with the whole example
+  const CapturedStep captured = capture(step, options);
+  EXPECT_EQ(*std::max_element(rows.begin(), rows.end()), 5);
+  EXPECT_EQ(captured.graph.example_batch, 40);
+  EXPECT_EQ(ir::structural_digest(captured.graph), ir::structural_digest(capture_step(step)));
+  verify_replay(step, captured.graph, captured.tensors, step.example, 3);
+}
+
 TEST(Capture, MeasuresEveryOpAndCountsItsWork) {
   const ir::Graph graph = capture_step(convolutional_network());
   double seconds = 0;

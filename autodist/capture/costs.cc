@@ -134,12 +134,13 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
                    int repetitions, std::uint64_t seed) {
   ComputePlace place;
   place.device = subject.device();
-  const std::int64_t large = graph.example_batch;
+  // Rows of the example may have other sizes that follow from data.
+  const bool is_fixed = !graph.batch_fixed_reason.empty() || ir::has_number_guards(graph);
+  const std::int64_t large = is_fixed ? graph.example_batch : subject.recorded_rows();
   Interpreter replay(graph, tensors, place, large);
   const std::vector<double> at_large =
       measure(replay, graph, subject, large, std::max(1, repetitions - 1), seed);
-  // Rows of the example may have other sizes that follow from data.
-  if (!graph.batch_fixed_reason.empty() || ir::has_number_guards(graph)) {
+  if (is_fixed) {
     for (std::size_t i = 0; i < graph.ops.size(); ++i)
       graph.ops[i].cost = {Seconds(at_large[i]), {}};
     return;

@@ -139,11 +139,12 @@ std::string name_of_value(const ir::Graph& graph, std::size_t index) {
 }
 
 Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss,
-                 std::function<void()> look_around)
+                 std::function<void()> look_around, std::int64_t rows)
     : step_(checked(step, training)),
       training_(training),
       scaled_loss_(scaled_loss),
       look_around_(std::move(look_around)),
+      rows_(rows),
       device_(device_of(step)) {
   for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
   host_generator_ = generator_state(at::kCPU);
@@ -160,6 +161,11 @@ Subject::~Subject() {
 }
 
 std::int64_t Subject::example_rows() const { return autodist::example_rows(step_); }
+
+std::int64_t Subject::recorded_rows() const {
+  constexpr std::int64_t kLeast = 4;  // what is recorded has several sizes
+  return rows_ == 0 ? example_rows() : std::min(example_rows(), std::max(rows_, kLeast));
+}
 
 Batch Subject::rows(std::int64_t start, std::int64_t count) const {
   Batch batch;
@@ -197,8 +203,16 @@ bool Subject::call_on_example(std::uint64_t seed_of_run) const {
   look_around();
   seed(seed_of_run);
   const PlainOps plain_ops;
+  const auto call = [&](std::int64_t count) {
+    static_cast<void>(forward(rows(0, std::max<std::int64_t>(count, 1))));
+  };
   try {
-    static_cast<void>(forward(rows(0, std::max<std::int64_t>(example_rows(), 1))));
+    try {
+      call(example_rows());
+    } catch (const c10::OutOfMemoryError&) {
+      if (recorded_rows() == example_rows()) throw;
+      call(recorded_rows());
+    }
     return true;
   } catch (const Error&) {  // as where Ctrl-C was pressed
     throw;

@@ -335,6 +335,44 @@ TEST(CaptureOnTheDevice, TakesAStepThatNoTwoRunsOfRoundAlike) {
   }
 }
 
+void begin_recorded() {
+  Schedule schedule{1, 0};
+  schedule.records = true;
+  begin(schedule);
+}
+
+std::vector<ir::OpId> ops_of(const ir::Graph& graph) {
+  std::vector<ir::OpId> ops;
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) ops.emplace_back(i);
+  return ops;
+}
+
+// Launches would read the old one.
+TEST(RecordedSteps, AreRecordedAnewForNewStorage) {
+  begin({1, 0});
+  torch::Tensor outside = torch::full({4}, 2.F).to(device());
+  const TrainingStep step = small_step([outside](const torch::Tensor& w, const torch::Tensor& x) {
+    return (w * outside).sum() + 0 * x.sum();
+  });
+  const capture::CapturedStep captured = capture::capture(step, {});
+  const auto graph = std::make_shared<const ir::Graph>(captured.graph);
+  begin_recorded();
+  {
+    exec::Replay replay(graph, captured.tensors, device());
+    const capture::BelowAutograd below_autograd;
+    for (int number = 0; number < 6; ++number) {
+      if (number == 4) outside.set_data(torch::full({4}, 3.F).to(device()));
+      capture::take_new_storage(*graph, captured.tensors);
+      replay.begin(step.example, 0, /*op_by_op=*/false);
+      replay.run(ops_of(*graph));
+      EXPECT_EQ(replay.writes_again(), number != 0 && number != 4);
+      EXPECT_EQ(replay.output(0).cpu().item<float>(), number < 4 ? 2 : 3) << number;
+      replay.end();
+    }
+  }
+  begin({0});
+}
+
 TEST(RecordedSteps, SayWhichOpIsNotRecorded) {
   begin({1, 0});
   const TrainingStep step = small_step([](const torch::Tensor& w, const torch::Tensor& x) {
@@ -342,11 +380,8 @@ TEST(RecordedSteps, SayWhichOpIsNotRecorded) {
   });
   const capture::CapturedStep captured = capture::capture(step, {});
   const auto graph = std::make_shared<const ir::Graph>(captured.graph);
-  Schedule schedule{1, 0};
-  schedule.records = true;
-  begin(schedule);
-  std::vector<ir::OpId> ops;
-  for (std::size_t i = 0; i < graph->ops.size(); ++i) ops.emplace_back(i);
+  begin_recorded();
+  const std::vector<ir::OpId> ops = ops_of(*graph);
   {
     exec::Replay replay(graph, captured.tensors, device());
     const capture::BelowAutograd below_autograd;
