@@ -184,6 +184,33 @@ TEST(Closed, AStepWithALibraryAllReduceTakesTheFormulasTime) {
   EXPECT_NEAR(job.simulate().step.value, std::max(20e-3 + ring, 30e-3), 1e-9);
 }
 
+// A ring takes as long as the narrowest link that it passes needs for each round.
+TEST(Closed, ALibraryAllReduceTakesAsLongAsItsNarrowestLink) {
+  const auto graph = stack(1, 300, 1e-9);
+  const auto step = [&](const cluster::Cluster& cluster) {
+    SimulatedJob job = job_on(graph, "AllReduce:algorithm=library", cluster);
+    only_the_wire(job.costs);
+    return job.simulate().step.value;
+  };
+  const auto ring = [](int ranks, double rate) {
+    return 2 * (ranks - 1) * (50e-6 + 4.0 * 300 * 300 / ranks / rate);
+  };
+  cluster::Cluster racks = machines(4);
+  const auto address = [&](std::size_t node) { return racks.nodes[node].address; };
+  for (const double o : {1.0, 2.0, 4.0, 16.0}) {
+    racks.switches = {{"r", {address(0), address(1)}, o}, {"s", {address(2), address(3)}, o}};
+    EXPECT_NEAR(step(racks), ring(4, std::min(125e6, 250e6 / o)), 1e-6) << o;
+  }
+  cluster::Cluster pairs = machines(2, 2);
+  for (const double inside : {1e9, 125e6, 5e6}) {
+    for (cluster::Node& node : pairs.nodes) node.intra_node_bytes_per_s = inside;
+    EXPECT_NEAR(step(pairs), ring(4, std::min(125e6, inside)), 1e-6) << inside;
+  }
+  cluster::Cluster single = machines(4);  // nothing is inside a node
+  for (cluster::Node& node : single.nodes) node.intra_node_bytes_per_s = 5e6;
+  EXPECT_NEAR(step(single), ring(4, 125e6), 1e-6);
+}
+
 // Jiang et al., OSDI 2020: t = 2n(n-1)M / ((n^2 + kn - 2k) B).
 TEST(Bounds, TheTrafficBoundIsBytePSsFormula) {
   const double bytes = 1e9;

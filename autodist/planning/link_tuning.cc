@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "autodist/sim/cost_model.h"
+#include "autodist/sim/uplinks.h"
 
 namespace autodist::planning {
 namespace {
@@ -18,7 +20,7 @@ constexpr Bytes kLargestWindow{16 << 20};
 // (docs/decisions/179); ops of models that exchange much take longer than that.
 constexpr Seconds kTurnAround{0.006};
 constexpr Seconds kTurnAroundOfFew{0.003};  // where little is exchanged
-constexpr Seconds kMessageCost{70e-6};  // at both ends, where nobody has measured it
+constexpr Seconds kMessageCost{70e-6};      // at both ends, where nobody has measured it
 
 constexpr double kShortestRound = 1e-6;  // seconds
 constexpr double kLeastEfficiency = 0.01;
@@ -36,6 +38,24 @@ Bytes exchanged_bytes(const ir::Graph& graph) {
     if (graph.variables[i].gradient) bytes += ir::bytes_of(graph, ir::VariableId(i));
   }
   return bytes;
+}
+
+// Of what a ring over all ranks passes besides the cards: uplinks, and links within a node.
+double least_beside_cards(const cluster::Cluster& cluster) {
+  std::vector<double> cards;
+  for (const cluster::Node& node : cluster.nodes) {
+    cards.push_back(node.bandwidth_bytes_per_s * sim::EngineCost{}.goodput);
+  }
+  std::vector<std::uint32_t> ring;
+  double least = std::numeric_limits<double>::infinity();
+  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+    if (place.serves_only) continue;
+    const auto node = static_cast<std::uint32_t>(place.node);
+    const bool is_second = !ring.empty() && ring.back() == node;
+    if (is_second) least = std::min(least, cluster.nodes[node].intra_node_bytes_per_s);
+    ring.push_back(node);
+  }
+  return std::min(least, sim::Uplinks(cluster, cards).least_of_ring(ring));
 }
 
 }  // namespace
@@ -95,8 +115,9 @@ sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t 
                                const cluster::Cluster& cluster) {
   const bool alone = cluster.nodes.size() == 1;
   const cluster::SlowestLink link = cluster::slowest_link(cluster);
-  const double rate = alone ? cluster.nodes.front().intra_node_bytes_per_s
-                            : link.bytes_per_s * sim::EngineCost{}.goodput;
+  const double rate =
+      alone ? cluster.nodes.front().intra_node_bytes_per_s
+            : std::min(link.bytes_per_s * sim::EngineCost{}.goodput, least_beside_cards(cluster));
   const Seconds latency = alone ? Seconds{} : link.latency;
   const auto members = static_cast<double>(ranks);
   const double rounds = 2 * (members - 1);

@@ -86,6 +86,24 @@ TEST(LinkTuning, ALibraryIsPricedAsItWasMeasured) {
             library_costs(measured, 2, cluster));
 }
 
+// What is measured over a narrow uplink or link within a node is not taken for the library's own.
+TEST(LinkTuning, ALibraryIsMeasuredAgainstTheNarrowestOfItsLinks) {
+  cluster::Cluster cluster = two_nodes(1e9);
+  cluster.nodes[0].address = "a";
+  cluster.nodes[1].address = "b";
+  for (cluster::Node& node : cluster.nodes) node.cpus.resize(1);
+  const comm::LibraryFigures measured{Seconds{4.9e-3}, 10e6};
+  const double plain = library_costs(measured, 2, cluster).at("collective_efficiency");
+  cluster.switches = {{"r", {"a"}, 8}, {"s", {"b"}, 8}};
+  EXPECT_NEAR(library_costs(measured, 2, cluster).at("collective_efficiency"), 8 * plain, 0.05);
+  cluster.switches.clear();
+  for (cluster::Node& node : cluster.nodes) {
+    node.slots = 2;
+    node.intra_node_bytes_per_s = node.bandwidth_bytes_per_s / 8;
+  }
+  EXPECT_GT(library_costs(measured, 4, cluster).at("collective_efficiency"), 6 * plain);
+}
+
 TEST(LinkTuning, PredictionsTakeTheSlowestDeclaredLink) {
   const auto links = declared_links(two_nodes(250e6));
   ASSERT_TRUE(links.has_value());

@@ -1,5 +1,6 @@
 #include "autodist/sim/collective_cost.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace autodist::sim {
@@ -14,11 +15,16 @@ double ring(double bytes, std::uint32_t n, double bytes_per_s, double per_round)
 
 }  // namespace
 
+double ring_bytes_per_s(const CollectiveLinks& links) {
+  if (links.nodes < 2) return links.intra_bytes_per_s;
+  return std::min(links.node_bytes_per_s, links.intra_bytes_per_s);
+}
+
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes) {
   if (links.ranks < 2) return {};
   const auto size = static_cast<double>(bytes.value);
   const bool across = links.nodes > 1;
-  const double rate = across ? links.node_bytes_per_s : links.intra_bytes_per_s;
+  const double rate = ring_bytes_per_s(links);
   const Seconds latency = across ? links.node_latency : links.intra_latency;
   switch (cost.kind) {
     case CollectiveKind::kRing:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "autodist/base/units.h"
 
@@ -12,9 +13,11 @@ namespace autodist::sim {
 struct CollectiveLinks {
   std::uint32_t ranks = 1;
   std::uint32_t nodes = 1;
-  double node_bytes_per_s = 0;  // the slowest node's NIC, payload
+  // The slowest node's NIC, payload; or what a switch's uplink leaves to a message of its ring.
+  double node_bytes_per_s = 0;
   Seconds node_latency;
-  double intra_bytes_per_s = 0;  // the slowest link between ranks of one node
+  // The slowest link between ranks of one node; infinite where no node has two of them.
+  double intra_bytes_per_s = std::numeric_limits<double>::infinity();
   Seconds intra_latency{1e-6};
 };
 
@@ -35,6 +38,9 @@ struct CollectiveCost {
 constexpr std::int64_t ring_part(std::int64_t bytes, std::int64_t index, std::int64_t count) {
   return bytes * (index + 1) / count - bytes * index / count;
 }
+
+// Bytes per second of a ring over all members: of the narrowest link that it passes.
+double ring_bytes_per_s(const CollectiveLinks& links);
 
 // An all-reduce of `bytes` over all members. 0 for a single rank.
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes);

@@ -21,7 +21,7 @@ Engine::Engine(const program::Program& program, const CostModel& costs, const Jo
       ends_(symmetry.period),
       cards_(tables.nodes.size()),
       inside_(tables.nodes.size()),
-      uplink_free_(tables.uplinks.size()),
+      uplink_free_(tables.uplinks.rates().size()),
       busy_(tables.nodes.size()),
       joined_(tables.collectives.size()),
       target_(options.least_steps),

@@ -31,7 +31,6 @@ JobTables::JobTables(const program::Program& program, const cluster::Cluster& cl
   mixed = !program.slices.empty() && !program.collectives.empty();
   passes = program.is_placed() ? 1 : static_cast<std::uint32_t>(costs.micro_batches);
   add_nodes(program, cluster, costs);
-  add_switches(cluster);
   add_slices(program, costs);
   add_variables(program, costs);
   add_collectives(program, costs);

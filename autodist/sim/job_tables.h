@@ -11,6 +11,7 @@
 #include "autodist/program/program.h"
 #include "autodist/protocol/job.h"
 #include "autodist/sim/cost_model.h"
+#include "autodist/sim/uplinks.h"
 
 namespace autodist::sim {
 
@@ -124,14 +125,11 @@ struct JobTables {
     return slices[slice].sum_one * job.stop(rules, program::Rank(rank)).combines;
   }
 
-  std::vector<double> uplinks;  // bytes per second
-  // The uplinks that a message from one node to another passes, in order.
-  [[nodiscard]] const std::vector<std::uint32_t>& path(std::uint32_t from, std::uint32_t to) const;
+  Uplinks uplinks;
 
  private:
   void add_nodes(const program::Program& program, const cluster::Cluster& cluster,
                  const CostModel& costs);
-  void add_switches(const cluster::Cluster& cluster);
   void add_slices(const program::Program& program, const CostModel& costs);
   void add_variables(const program::Program& program, const CostModel& costs);
   void add_collectives(const program::Program& program, const CostModel& costs);
@@ -140,11 +138,6 @@ struct JobTables {
   void add_roles(const program::Program& program, const CostModel& costs);
   std::vector<FlatInstruction> flatten(const program::Program& program,
                                        const program::Stream& stream, const CostModel& costs);
-
-  // Per node the uplinks towards the top, and downlinks back, outermost last.
-  std::vector<std::vector<std::uint32_t>> up_;
-  std::vector<std::vector<std::uint32_t>> down_;
-  mutable std::vector<std::vector<std::uint32_t>> paths_;  // by from * nodes + to, once asked for
 };
 
 }  // namespace autodist::sim

@@ -30,6 +30,9 @@ void JobTables::add_nodes(const program::Program& program, const cluster::Cluste
     table.intra_bytes_per_s = node.intra_node_bytes_per_s;
     nodes.push_back(std::move(table));
   }
+  std::vector<double> ports;
+  for (const NodeTable& node : nodes) ports.push_back(node.bytes_per_s);
+  uplinks = Uplinks(cluster, ports);
   for (std::size_t r = 0; r < program.ranks.size(); ++r) {
     const auto found = by_address.find(program.ranks[r].node);
     AD_CHECK(found != by_address.end()) << "rank " << r << " is on " << program.ranks[r].node;
@@ -44,71 +47,19 @@ void JobTables::add_nodes(const program::Program& program, const cluster::Cluste
   }
 }
 
-// A switch's uplink carries 1/o of the sum of its ports, each way; the topmost one needs none.
-void JobTables::add_switches(const cluster::Cluster& cluster) {
-  up_.resize(nodes.size());
-  down_.resize(nodes.size());
-  if (cluster.switches.empty()) return;
-  std::map<std::string, std::size_t> switch_of;  // by name of what hangs below it
-  std::map<std::string, std::size_t> by_name;
-  for (std::size_t i = 0; i < cluster.switches.size(); ++i) {
-    by_name[cluster.switches[i].name] = i;
-    for (const std::string& name : cluster.switches[i].nodes) switch_of[name] = i;
-  }
-  std::vector<double> ports(cluster.switches.size());
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    auto above = switch_of.find(cluster.nodes[i].address);
-    for (double rate = nodes[i].bytes_per_s; above != switch_of.end();) {
-      ports[above->second] += rate;
-      rate /= cluster.switches[above->second].oversubscription;
-      above = switch_of.find(cluster.switches[above->second].name);
-    }
-  }
-  for (std::size_t i = 0; i < ports.size(); ++i) {  // up, then down
-    const double rate = ports[i] / cluster.switches[i].oversubscription;
-    uplinks.insert(uplinks.end(), 2, rate);
-  }
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    auto above = switch_of.find(cluster.nodes[i].address);
-    while (above != switch_of.end()) {
-      up_[i].push_back(static_cast<std::uint32_t>(2 * above->second));
-      down_[i].push_back(static_cast<std::uint32_t>(2 * above->second + 1));
-      above = switch_of.find(cluster.switches[above->second].name);
-    }
-  }
-}
-
-// Up to the lowest switch that both hang below, and down again.
-const std::vector<std::uint32_t>& JobTables::path(std::uint32_t from, std::uint32_t to) const {
-  static const std::vector<std::uint32_t> kDirect;
-  if (uplinks.empty()) return kDirect;
-  if (paths_.empty()) paths_.resize(nodes.size() * nodes.size());
-  std::vector<std::uint32_t>& path = paths_[from * nodes.size() + to];
-  if (!path.empty()) return path;
-  std::size_t shared = 0;  // switches above both
-  const auto& a = up_[from];
-  const auto& b = up_[to];
-  while (shared < a.size() && shared < b.size() &&
-         a[a.size() - 1 - shared] == b[b.size() - 1 - shared]) {
-    ++shared;
-  }
-  for (std::size_t i = 0; i + shared < a.size(); ++i) path.push_back(a[i]);
-  for (std::size_t i = b.size() - shared; i-- > 0;) path.push_back(down_[to][i]);
-  return path;
-}
-
 CollectiveLinks JobTables::links_between(const std::vector<program::Rank>& members) const {
   CollectiveLinks links;
   links.ranks = static_cast<std::uint32_t>(members.size());
-  std::vector<std::uint32_t> used;
-  for (program::Rank member : members) used.push_back(node_of_rank[member.value]);
+  std::vector<std::uint32_t> ring;  // nodes, in the order of the ranks
+  for (program::Rank member : members) ring.push_back(node_of_rank[member.value]);
+  std::vector<std::uint32_t> used = ring;
   sort_unique(used);
   links.nodes = static_cast<std::uint32_t>(used.size());
-  links.node_bytes_per_s = nodes[used.front()].bytes_per_s;
-  links.intra_bytes_per_s = nodes[used.front()].intra_bytes_per_s;
+  links.node_bytes_per_s = std::min(nodes[used.front()].bytes_per_s, uplinks.least_of_ring(ring));
   for (std::uint32_t node : used) {
     links.node_bytes_per_s = std::min(links.node_bytes_per_s, nodes[node].bytes_per_s);
     links.node_latency = Seconds(std::max(links.node_latency.value, nodes[node].latency));
+    if (std::count(ring.begin(), ring.end(), node) < 2) continue;
     links.intra_bytes_per_s = std::min(links.intra_bytes_per_s, nodes[node].intra_bytes_per_s);
   }
   return links;

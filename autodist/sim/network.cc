@@ -87,7 +87,7 @@ void Engine::depart(std::uint32_t index) {
   ++counters.messages;
   double latency = std::max(tables_.nodes[from].latency, tables_.nodes[to].latency);
   if (ring) latency += costs_.collectives.round.value;
-  const auto& path = tables_.path(from, to);
+  const auto& path = tables_.uplinks.path(from, to);
   if (path.empty()) {
     schedule(start + latency, EventKind::kHead, message.to, message.from, index);
   } else {
@@ -100,10 +100,10 @@ void Engine::depart(std::uint32_t index) {
 void Engine::hop(const Event& event) {
   const auto index = static_cast<std::uint32_t>(event.argument);
   Message& message = messages_[index];
-  const auto& path = tables_.path(node_of(message.from), node_of(message.to));
+  const auto& path = tables_.uplinks.path(node_of(message.from), node_of(message.to));
   double& free = uplink_free_[event.place];
   const double start = std::max(now_, free);
-  free = start + static_cast<double>(message.bytes) / tables_.uplinks[event.place];
+  free = start + static_cast<double>(message.bytes) / tables_.uplinks.rates()[event.place];
   message.sent = std::max(message.sent, free);
   ++message.hop;
   if (message.hop < path.size()) {

@@ -97,7 +97,7 @@ Symmetry no_symmetry(const program::Program& program) {
 Symmetry find_symmetry(const program::Program& program, const CostModel& costs,
                        const JobTables& tables) {
   Symmetry symmetry = no_symmetry(program);
-  if (costs.slowness || !tables.uplinks.empty() || symmetry.ranks < 2) return symmetry;
+  if (costs.slowness || !tables.uplinks.rates().empty() || symmetry.ranks < 2) return symmetry;
   Finder finder(program.ranks.size(), costs, tables);
   const std::size_t per_node = protocol::ranks_per_node(program);
   if (per_node == 0) return symmetry;

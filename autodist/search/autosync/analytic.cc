@@ -98,7 +98,7 @@ void Analytic::read_library_links() {
     sim::CollectiveLinks& all = library_links_;
     const bool first = all.nodes++ == 0;
     all.node_bytes_per_s = first ? node.rate : std::min(all.node_bytes_per_s, node.rate);
-    all.intra_bytes_per_s = first ? node.intra : std::min(all.intra_bytes_per_s, node.intra);
+    if (node.members > 1) all.intra_bytes_per_s = std::min(all.intra_bytes_per_s, node.intra);
     all.node_latency = std::max(all.node_latency, Seconds(node.latency));
   }
 }
