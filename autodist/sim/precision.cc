@@ -109,8 +109,10 @@ FittedTimes::FittedTimes(const DeviceRow& device, Precision precision)
   const Shares& shares = is_16_bit(precision)            ? k16BitShares
                          : precision == Precision::kTf32 ? kTf32Shares
                                                          : kFp32Shares;
-  product_flop_per_s_ = peak * shares.product;
-  convolution_flop_per_s_ = peak * shares.convolution;
+  const double outside = device.tflops * 1e12 * device.sustained;
+  product_flop_per_s_ = std::max(peak * shares.product, outside * kFp32Shares.product);
+  convolution_flop_per_s_ = std::max(peak * shares.convolution, outside * kFp32Shares.convolution);
+  winograd_flop_per_s_ = outside * kFp32Shares.convolution * kWinograd;
 }
 
 double bytes_moved(const ir::Op& op, std::int64_t batch) {
@@ -126,7 +128,7 @@ Seconds FittedTimes::of(const ir::Graph& graph, const ir::Op& op, std::int64_t b
   double rate = ir::is_convolution(op) ? convolution_flop_per_s_
                 : ir::is_product(op)   ? product_flop_per_s_
                                        : flop_per_s_;
-  if (precision_ == Precision::kFp32 && is_by_winograd(graph, op)) rate *= kWinograd;
+  if (is_by_winograd(graph, op)) rate = std::max(rate, winograd_flop_per_s_);
   return kKernelStart + Seconds(std::max(flops / rate, bytes / bytes_per_s_));
 }
 

@@ -40,8 +40,9 @@ class FittedTimes {
   // kAsCaptured.
   FittedTimes(const DeviceRow& device, Precision precision);
 
-  // An op of this graph, which was captured in float32, takes so long in the precision. A view
-  // takes nothing, and so does what only allocates.
+  // An op of this graph, which was captured in float32, takes so long in the precision, and never
+  // longer than in float32, whose kernels remain. A view takes nothing, and so does what only
+  // allocates.
   [[nodiscard]] Seconds of(const ir::Graph& graph, const ir::Op& op, std::int64_t batch) const;
   // What was fitted, for whoever shows a prediction.
   [[nodiscard]] std::string said() const;
@@ -53,6 +54,7 @@ class FittedTimes {
   double flop_per_s_;  // of what runs outside of matrix units
   double product_flop_per_s_;
   double convolution_flop_per_s_;
+  double winograd_flop_per_s_;  // of convolutions of 3 x 3, outside of matrix units
   double bytes_per_s_;
 };
 

@@ -95,6 +95,34 @@ TEST(FittedTimes, ConvolutionsOfThreeByThreeTakeFewerMultiplications) {
             time_of_convolution(five, 1, 1, Precision::kFp16));
 }
 
+// A library that may use matrix units need not: on many cards TF32 has the peak of float32.
+TEST(FittedTimes, NoOpTakesLongerInALowerPrecision) {
+  ir::Graph graph;
+  ir::Value weight;
+  weight.type.sizes = {{0, 64}, {0, 64}, {0, 3}, {0, 3}};
+  graph.values.push_back(weight);
+  const ir::ValueId three(0);
+  const std::vector<ir::Affine> ones{{0, 1}, {0, 1}};
+  ir::Op convolution = op_of("aten::convolution", 1'000'000'000'000, 1);
+  convolution.arguments = {three, three, ir::None{},      ones, ones, ones,
+                           false, ones,  ir::Affine{0, 1}};
+  for (const DeviceRow& device : device_table()) {
+    if (device.computes_on != cluster::DeviceKind::kGpu) continue;
+    for (const ir::Op& op : {op_of("aten::mm", 1'000'000'000'000, 1), convolution,
+                             op_of("aten::relu", 1, 1'000'000'000)}) {
+      const Seconds fp32 = FittedTimes(device, Precision::kFp32).of(graph, op, 1);
+      if (device.tf32_tflops > 0) {
+        EXPECT_LE(FittedTimes(device, Precision::kTf32).of(graph, op, 1), fp32)
+            << device.kind << " " << op.name;
+      }
+      if (device.half_tflops > 0) {
+        EXPECT_LE(FittedTimes(device, Precision::kFp16).of(graph, op, 1), fp32)
+            << device.kind << " " << op.name;
+      }
+    }
+  }
+}
+
 TEST(FittedTimes, OfACardThatTheTableDoesNotHaveAreByItsRates) {
   cluster::DeviceFigures figures;
   figures.kind = "Card X";
