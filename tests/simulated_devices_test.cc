@@ -67,6 +67,26 @@ TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
   EXPECT_EQ(here.costs.devices.front().kind, "as measured");
 }
 
+// It computes nothing, whatever it is.
+TEST(Devices, AServerOnACpuLeavesThePrecisionToTheGpus) {
+  cluster::Cluster cluster = gpus("H100");
+  cluster.nodes.push_back(machines(3).nodes.back());
+  cluster.nodes.back().role = cluster::NodeRole::kServer;
+  const SimulatedJob job = job_on(stack(2, 500, 10), "PS", cluster);
+  const auto computing = [&] {
+    const sim::CostModel costs =
+        sim::cost_model(job.program, cluster, {0, 1, "", sim::Precision::kBf16});
+    return compute_seconds(costs, program::Rank(0));
+  };
+  const Seconds alone = computing();
+  EXPECT_LT(alone, Seconds{1}) << "measured: more than 10 s";
+  cluster.nodes.back().cpus.front().figures.kind = "Xeon E5-2690 v4";
+  EXPECT_EQ(computing(), alone);
+  cluster.nodes.back().role = cluster::NodeRole::kWorker;
+  const SimulatedJob mixed = job_on(stack(2, 500, 10), "PS", cluster);
+  EXPECT_THROW(sim::cost_model(mixed.program, cluster, {0, 1, "", sim::Precision::kBf16}), Error);
+}
+
 TEST(Updates, EveryRankUpdatesOnTheDeviceThatItComputesOn) {
   cluster::Cluster cluster = gpus("A100");
   const auto graph = stack(2, 500, 1e-3);

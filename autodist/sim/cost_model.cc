@@ -74,7 +74,7 @@ class Model {
     bool on_devices = false;
     for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
       const program::Rank rank(r);
-      costs_.device_of_rank.push_back(device_of(program_.ranks[r], samples_of(rank)));
+      costs_.device_of_rank.push_back(device_of(rank, samples_of(rank)));
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
     say_default_network();
@@ -138,7 +138,9 @@ class Model {
     return end - begin;
   }
 
-  std::uint32_t device_of(const program::RankInfo& rank, std::optional<std::int64_t> samples) {
+  std::uint32_t device_of(program::Rank of, std::optional<std::int64_t> samples) {
+    const program::RankInfo& rank = program_.ranks[of.value];
+    const bool computes = program_.computes(of);
     cluster::Device device = device_at(rank, node_of(rank, nodes_));
     if (!options_.device.empty()) {
       device.figures = {};
@@ -146,9 +148,10 @@ class Model {
     }
     const bool is_cpu = device.kind == cluster::DeviceKind::kCpu;
     const cluster::DeviceFigures& stated = device.figures;
-    const auto key = std::make_tuple(is_cpu, stated.kind, stated.tflops, stated.memory.value,
-                                     stated.memory_bandwidth_bytes_per_s, stated.tf32_tflops,
-                                     stated.half_tflops, stated.pcie_bytes_per_s, samples);
+    const auto key =
+        std::make_tuple(is_cpu, computes, stated.kind, stated.tflops, stated.memory.value,
+                        stated.memory_bandwidth_bytes_per_s, stated.tf32_tflops, stated.half_tflops,
+                        stated.pcie_bytes_per_s, samples);
     const auto [known, is_new] = known_.emplace(key, costs_.devices.size());
     if (!is_new) return known->second;
     if (is_assumed(device)) {
@@ -156,11 +159,12 @@ class Model {
           "GPUs whose kind the cluster file does not say count as {0} (`devices: {{kind: {0}}}`)",
           kAssumedGpu));
     }
-    add_device(is_cpu, figures_of(device, place_of(rank)), samples);
+    add_device(is_cpu, computes, figures_of(device, place_of(rank)), samples);
     return known->second;
   }
 
-  void add_device(bool is_cpu, const cluster::DeviceFigures& figures,
+  // One on which nothing is computed has no times that anybody asks for.
+  void add_device(bool is_cpu, bool computes, const cluster::DeviceFigures& figures,
                   std::optional<std::int64_t> samples) {
     DeviceCost device;
     device.samples = samples;
@@ -172,7 +176,7 @@ class Model {
     }
     device.staging_bytes_per_s = device.on_host ? 0 : pcie_bytes_per_s(figures);
     const bool has_figures = has_rates(figures);
-    if (!has_figures && !was_measured(graph_)) {
+    if (computes && !has_figures && !was_measured(graph_)) {
       fail(ErrorCode::kUsage,
            "simulate: '{}' has no measured times and the cluster does not say what its devices "
            "are. Give `devices: {{kind: …}}` in the cluster file, or --what-if device=KIND.",
@@ -185,7 +189,8 @@ class Model {
       device.update_bytes_per_s = updates_by_memory(figures.memory_bandwidth_bytes_per_s);
       device.context = context_bytes(row_of(figures));
     }
-    const std::optional<FittedTimes> fitted = fitted_times(device, figures);
+    std::optional<FittedTimes> fitted;
+    if (computes) fitted = fitted_times(device, figures);
     const auto at_batch = [&](const ir::Op& op, std::int64_t batch) {
       if (batch <= 0) return Seconds{};
       if (fitted) return fitted->of(graph_, op, batch);
@@ -259,8 +264,8 @@ class Model {
   const ir::Graph& graph_;
   const CostOptions& options_;
   std::map<std::string, const cluster::Node*> nodes_;
-  using Key = std::tuple<bool, std::string, double, std::int64_t, double, double, double, double,
-                         std::optional<std::int64_t>>;
+  using Key = std::tuple<bool, bool, std::string, double, std::int64_t, double, double, double,
+                         double, std::optional<std::int64_t>>;
   std::map<Key, std::uint32_t> known_;
   CostModel costs_;
 };
