@@ -100,6 +100,12 @@ std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only) {
   return places;
 }
 
+std::vector<Place> computing_ranks_of(const Cluster& cluster, bool cpu_only) {
+  std::vector<Place> places = ranks_of(cluster, cpu_only);
+  std::erase_if(places, [](const Place& place) { return place.serves_only; });
+  return places;
+}
+
 std::vector<std::string> servers_of(const Cluster& cluster) {
   std::vector<std::string> servers;
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {

@@ -124,6 +124,9 @@ std::string address_of(const std::string& device);
 // for each listed GPU.
 std::vector<Place> ranks_of(const Cluster& cluster, bool cpu_only = false);
 
+// Of these the ones that compute, which servers do not.
+std::vector<Place> computing_ranks_of(const Cluster& cluster, bool cpu_only = false);
+
 // Devices that may own slices on parameter-server paths, in file order: CPU 0 of every node, and
 // the further CPUs of a node that has no GPUs (AutoDist's rule).
 std::vector<std::string> servers_of(const Cluster& cluster);

@@ -48,8 +48,7 @@ double least_beside_cards(const cluster::Cluster& cluster) {
   }
   std::vector<std::uint32_t> ring;
   double least = std::numeric_limits<double>::infinity();
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
-    if (place.serves_only) continue;
+  for (const cluster::Place& place : cluster::computing_ranks_of(cluster)) {
     const auto node = static_cast<std::uint32_t>(place.node);
     const bool is_second = !ring.empty() && ring.back() == node;
     if (is_second) least = std::min(least, cluster.nodes[node].intra_node_bytes_per_s);

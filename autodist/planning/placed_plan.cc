@@ -107,7 +107,7 @@ SimulatedPlan plan_by_placement(const std::shared_ptr<const ir::Graph>& graph,
                                 const cluster::Cluster& cluster, const passes::Options& options,
                                 const search::Judge::Costs& costs, const std::string& why) {
   const OnCluster problem = on_cluster(*graph, cluster);
-  const std::size_t ranks = cluster::ranks_of(cluster).size();
+  const std::size_t ranks = cluster::computing_ranks_of(cluster).size();
   std::optional<SimulatedPlan> best;
   double best_rate = 0;  // replicas' batches per second
   for (std::size_t stages = 2; stages <= ranks; ++stages) {

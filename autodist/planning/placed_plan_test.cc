@@ -7,6 +7,7 @@
 #include "autodist/base/error.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/explanation.h"
+#include "autodist/planning/placing.h"
 #include "autodist/planning/searching.h"
 
 namespace autodist::planning {
@@ -37,6 +38,28 @@ SearchedPlan plan_on(const std::shared_ptr<const ir::Graph>& graph,
   SearchRequest request;
   request.options.budget = search::parse_budget("8");
   return search_plan(graph, cluster, request);
+}
+
+// A server has parameters to keep and no op to compute.
+TEST(PlacedPlan, GivesServersNoStage) {
+  cluster::Cluster cluster = two_ranks(Bytes{0});
+  cluster::Node server;
+  server.address = "10.0.0.9";
+  server.role = cluster::NodeRole::kServer;
+  server.cpus = {cluster::Device{}};
+  cluster.nodes.push_back(server);
+  const auto graph = std::make_shared<const ir::Graph>(load_graph("bert-small"));
+  const OnCluster problem = on_cluster(*graph, cluster);
+  ASSERT_EQ(problem.devices.size(), 2U);
+  for (const NamedDevice& device : problem.devices) EXPECT_EQ(device.figures.node, 0U);
+  const auto costs = [&](const program::Program& program) {
+    return sim::cost_model(program, cluster);
+  };
+  const SimulatedPlan plan = plan_by_placement(graph, cluster, {}, costs, "");
+  EXPECT_EQ(plan.program.stages, 2U);
+  EXPECT_EQ(plan.strategy.replicas.size(), 2U);
+  ASSERT_EQ(plan.program.ranks.size(), 3U);
+  EXPECT_FALSE(plan.program.computes(program::Rank(2)));
 }
 
 TEST(PlacedPlan, TakesOverWhereNoReplicaFits) {

@@ -81,7 +81,7 @@ std::vector<NamedDevice> devices_of_cluster(const cluster::Cluster& cluster,
   const double unit = graph.microseconds_per_unit * 1e-6;  // seconds
   std::vector<NamedDevice> devices;
   double standard = 0;
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+  for (const cluster::Place& place : cluster::computing_ranks_of(cluster)) {
     const cluster::Node& node = cluster.nodes[place.node];
     NamedDevice device;
     device.name = cluster::device_name(cluster, place);
@@ -108,7 +108,7 @@ OnCluster on_cluster(const ir::Graph& graph, const cluster::Cluster& cluster) {
   OnCluster result{placement::task_graph_of(graph, graph.example_batch), {}};
   result.devices = devices_of_cluster(cluster, result.tasks);
   std::vector<cluster::DeviceFigures> known;
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+  for (const cluster::Place& place : cluster::computing_ranks_of(cluster)) {
     known.push_back(sim::figures_of(place.device, cluster::device_name(cluster, place)));
   }
   const auto standard = std::find_if(known.begin(), known.end(), sim::has_rates);
@@ -265,7 +265,7 @@ strategy::Strategy placement_strategy(const ir::Graph& graph, const cluster::Clu
                                       const placement::PlaceResult& result) {
   strategy::Strategy strategy;
   strategy::Placement placed;
-  for (const cluster::Place& place : cluster::ranks_of(cluster)) {
+  for (const cluster::Place& place : cluster::computing_ranks_of(cluster)) {
     placed.devices.push_back(cluster::device_name(cluster, place));
   }
   placed.stages = static_cast<std::uint32_t>(placed.devices.size()) / replicas;

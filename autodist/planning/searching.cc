@@ -178,7 +178,8 @@ SearchedPlan search_plan(const std::shared_ptr<const ir::Graph>& graph,
   try {
     plan.found = search::search(graph, cluster, request.passes, costs, request.options, clock);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::kInfeasible || cluster::ranks_of(cluster).size() < 2) throw;
+    const std::size_t computing = cluster::computing_ranks_of(cluster).size();
+    if (error.code() != ErrorCode::kInfeasible || computing < 2) throw;
     take(plan_by_placement(graph, cluster, request.passes, costs, error.what()), plan);
     plan.placed_because = fmt::format("no replica can have the whole graph: {}", error.what());
     return plan;
