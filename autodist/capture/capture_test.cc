@@ -48,6 +48,29 @@ TEST(Capture, ASparseEmbeddingReplaysToTheBitAndItsGradientIsSparse) {
 }
 
 // As x[:, columns] in Python: the op's list of indices has none for the axes before.
+// libtorch's sum of the two sparse gradients has fewer entries where indices meet.
+TEST(Capture, ATableThatIsLookedUpTwiceReplaysToTheBit) {
+  const at::Tensor table = torch::randn({9, 3}).requires_grad_();
+  TrainingStep step;
+  step.name = "pairs";
+  step.parameters = {{"table", table}};
+  step.example = {torch::arange(4), torch::arange(4, 8)};
+  step.loss = [table](const Batch& batch) {
+    const auto rows = [&](const at::Tensor& indices) {
+      return torch::embedding(table, indices, -1, false, /*sparse=*/true);
+    };
+    return (rows(batch[0]) * rows(batch[1]) * rows(batch[0].floor_divide(2))).sum();
+  };
+  const CapturedStep captured = capture(step);
+  EXPECT_TRUE(captured.graph.variables.front().sparse_gradient);
+  EXPECT_EQ(captured.graph.batch_fixed_reason, "");
+  for (std::int64_t i = 0; i < 16; ++i) {
+    const std::int64_t samples = i < 8 ? 1 : 6;
+    const Batch batch{torch::randint(9, {samples}), torch::randint(9, {samples})};
+    verify_replay(step, captured.graph, captured.tensors, batch, 0);
+  }
+}
+
 TEST(Capture, AnIndexOfALaterAxisReplaysToTheBit) {
   torch::manual_seed(5);
   const at::Tensor columns = torch::tensor({2, 0, 2});

@@ -1,5 +1,6 @@
 #include "autodist/capture/recorder.h"
 
+#include <ATen/SparseTensorUtils.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -109,11 +110,44 @@ bool is_of_profiler(const c10::OperatorHandle& op) {
   return op.schema().name().rfind("profiler::", 0) == 0;
 }
 
+// A sum of two sparse gradients, as of a table that is looked up twice. libtorch merges entries
+// with equal indices where these happen to meet, so that the size of the sum follows from data.
+bool adds_sparse_gradients(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  const auto is_of_kind = [](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().defined() && value.toTensor().is_sparse();
+  };
+  const auto& name = op.operator_name();
+  if (name.name != "aten::add" || name.overload_name != "Tensor") return false;
+  const c10::IValue* const arguments = &*stack.end() - 3;  // two tensors, and a factor
+  if (!is_of_kind(arguments[0]) || !is_of_kind(arguments[1])) return false;
+  const at::Tensor& a = arguments[0].toTensor();
+  const at::Tensor& b = arguments[1].toTensor();
+  const auto& of_a = *at::sparse::get_sparse_impl(a);
+  const auto& of_b = *at::sparse::get_sparse_impl(b);
+  // Gradients of one row each are coalesced, too; other sums of coalesced tensors are the user's.
+  const bool are_coalesced = of_a.coalesced() && of_b.coalesced();
+  const bool are_gradients = !at::GradMode::is_enabled() && of_a.nnz() == 1 && of_b.nnz() == 1;
+  return (!are_coalesced || are_gradients) && of_a.sparse_dim() == of_b.sparse_dim() &&
+         a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         arguments[2].toScalar().equal(1);
+}
+
+// The same sum: the entries of both.
+void add_sparse_gradients(torch::jit::Stack& stack) {
+  const at::Tensor a = torch::jit::peek(stack, 0, 3).toTensor();
+  const at::Tensor b = torch::jit::peek(stack, 1, 3).toTensor();
+  torch::jit::drop(stack, 3);
+  torch::jit::push(
+      stack, at::_sparse_coo_tensor_unsafe(at::cat({a._indices(), b._indices()}, 1),
+                                           at::cat({a._values(), b._values()}, 0), a.sizes()));
+}
+
 void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  RecorderState* recorder = recorder_of_this_thread();
+  if (recorder != nullptr && adds_sparse_gradients(op, *stack)) return add_sparse_gradients(*stack);
   const c10::impl::ExcludeDispatchKeyGuard nested_calls_are_part_of_this_one(kCaptureKey);
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
-  RecorderState* recorder = recorder_of_this_thread();
   if (recorder == nullptr || is_of_profiler(op)) {
     op.redispatchBoxed(below, stack);
     return;

@@ -37,7 +37,8 @@ struct Recording {
 };
 
 // While it lives, the step that this thread runs, unrecorded, reads these Booleans in the places of
-// the first ones that the host asks for, whatever the tensors hold.
+// the first ones that the host asks for, whatever the tensors hold; and sparse gradients of one
+// variable are added as in a recording.
 class AnsweredBooleans {
  public:
   explicit AnsweredBooleans(std::vector<bool> answers);

@@ -303,6 +303,16 @@ void Subject::backward(std::vector<at::Tensor> returned, const Batch& batch) con
   loss.backward();
 }
 
+namespace {
+
+// Which are added as a recording adds them.
+bool has_sparse_gradients(const ir::Graph& graph) {
+  return std::any_of(graph.variables.begin(), graph.variables.end(),
+                     [](const ir::Variable& each) { return each.sparse_gradient; });
+}
+
+}  // namespace
+
 Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
   restore_buffers();
   seed(seed_of_run);
@@ -310,7 +320,7 @@ Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t se
   const PlainOps plain_ops;
   std::optional<AnsweredBooleans> booleans;
   const std::vector<bool> answers = ir::booleans_of(graph);
-  if (!answers.empty()) booleans.emplace(answers);
+  if (!answers.empty() || has_sparse_gradients(graph)) booleans.emplace(answers);
   std::vector<at::Tensor> returned = forward(batch);
   Values values;
   for (const at::Tensor& output : returned) values.push_back(output.detach());

@@ -277,6 +277,7 @@ def refusals():
     deep_changes(alone)
     late_teachers(alone)
     kept_storage(alone)
+    looked_up_twice(alone)
     shared_storage(alone)
     updated_within(alone)
     return 0.0
@@ -504,6 +505,20 @@ def kept_storage(alone):
                 each.data = before
 
     as_plain_loops(alone, swap)
+
+
+def looked_up_twice(alone):
+    """One table's sparse gradient is a sum, whose entries follow from which indices meet."""
+    table, theirs = (nn.Embedding(12, 3, sparse=True).double() for _ in range(2))
+    theirs.load_state_dict(table.state_dict())
+    loss_fn = lambda model, i, j: (model(i) * model(j) - model(i % 5)).square().mean()
+    plain = torch.optim.SGD(theirs.parameters(), lr=0.5)
+    batches = [torch.randint(12, (2, 1 if number % 4 == 3 else 6)) for number in range(40)]
+    with alone().distribute(table, loss_fn, "sgd:lr=0.5", (*batches[0],)) as step:
+        for batch in batches:
+            expected = comparing.plain_step(theirs, loss_fn, plain, *batch)
+            assert abs(float(step(*batch)) - expected) < 1e-12, expected
+    assert comparing.largest_difference(table.state_dict(), theirs.state_dict()) < 1e-12
 
 
 def shared_storage(alone):
