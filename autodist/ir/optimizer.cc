@@ -279,13 +279,12 @@ class Parser {
   std::set<std::string> seen_;
 };
 
-// PyTorch's SGD refuses the same combination.
-void check_nesterov(const UpdateRule& rule, const std::string& where) {
+// PyTorch's SGD refuses the same, and takes a momentum of 0 in one of its groups, or for a while.
+void check_nesterov(const UpdateRule& rule) {
   if (rule.rule != Rule::kSgd || rule.option("nesterov") == 0) return;
   if (rule.option("momentum") <= 0 || rule.option("dampening") != 0) {
     fail(ErrorCode::kUsage,
-         "optimizer: {}nesterov=1 needs momentum above 0 and dampening 0. Add momentum=0.9.",
-         where);
+         "optimizer: nesterov=1 needs momentum above 0 and dampening 0. Add momentum=0.9.");
   }
 }
 
@@ -398,7 +397,7 @@ Optimizer parse_optimizer(const std::string& text) {
     for (const std::string& item : split_all(text.substr(colon + 1), ',')) parser.item(item);
   }
   Optimizer optimizer = parser.finish();
-  check_nesterov(optimizer.rule, "");
+  check_nesterov(optimizer.rule);
   return optimizer;
 }
 
@@ -433,7 +432,6 @@ std::string to_string(const Optimizer& optimizer) {
 
 // Momentum and weight decay change rows that a sparse gradient does not name.
 void check_trains(const Variable& variable, const UpdateRule& rule) {
-  check_nesterov(rule, fmt::format("'{}': ", variable.name));
   if (!variable.sparse_gradient) return;
   for (const char* option : {"momentum", "weight_decay"}) {
     const double value = rule.option(option);

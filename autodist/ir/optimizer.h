@@ -93,7 +93,7 @@ UpdateRule default_rule(Rule rule);
 struct Graph;
 struct Variable;
 // Throws Error(kUsage) where the rule cannot train the variable: momentum or weight decay on one
-// with sparse gradients, nesterov without momentum.
+// with sparse gradients.
 void check_trains(const Variable& variable, const UpdateRule& rule);
 // Sets graph.variables[i].update, graph.clips and graph.schedule. Throws Error(kUsage) as
 // check_trains() does, and where a pattern matches nothing.

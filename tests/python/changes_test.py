@@ -132,7 +132,7 @@ def expect_momentum():
     def sgd(of):
         groups = [{"params": of[0].parameters(), "name": "first", "lr_scale": 0.5},
                   {"params": of[2].parameters()}]
-        return torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        return torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
 
     ours, plain = sgd(model), sgd(theirs)
     with autodist.AutoDist("local:2").distribute(model, mse, ours, EXAMPLE) as step:

@@ -78,7 +78,8 @@ def raises_as_on_a_full_disk():
 def saves_again():
     """Now there is room, and it is the same step."""
     step.save(folder)
-    comparing.refused("step 3 was saved there already", step.save, folder)
+    step.save(folder)  # once more, as after a loop that has just saved
+    assert not step.is_chief or sorted(os.listdir(folder)) == [".lock", "step-3"], os.listdir(folder)
 
 
 def export_raises():

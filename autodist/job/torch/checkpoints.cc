@@ -71,15 +71,8 @@ bool have_steps_in_common(const JobSteps& steps) {
 }  // namespace
 
 void Checkpoints::save(const std::string& directory, SaveUntil until) {
-  const bool saved = is_saved();
   const bool there = std::find(saved_in_.begin(), saved_in_.end(), directory) != saved_in_.end();
-  if (saved && there && said_due_) return;
-  if (saved && there) {
-    fail(ErrorCode::kUsage,
-         "save: {}: step {} was saved there already; once between two steps. Run a step first, or "
-         "name another folder.",
-         directory, steps_.done());
-  }
+  if (is_saved() && there && said_due_) return;
   const auto call = enter_call(steps_.runner(), exec::Call::kSave);
   if (!state_.is_gathered() && !comes_to_save(directory)) return;
   const std::string failure = save_into({directory}, !state_.owners_hold_everything(), until);
