@@ -21,7 +21,8 @@ constexpr double kLatency = 50e-6;
 // What `plan` says that leaves each machine of one rank, and what is simulated.
 void expect_planned_bytes(const SimulatedJob& job, const std::string& what) {
   const sim::Simulation simulation = job.simulate();
-  const std::vector<report::RankTraffic> planned = report::traffic_of(job.program);
+  const std::vector<report::RankTraffic> planned =
+      report::traffic_of(job.program, job.costs.batch * job.costs.micro_batches);
   ASSERT_EQ(planned.size(), simulation.nodes.size());
   for (std::size_t i = 0; i < planned.size(); ++i) {
     EXPECT_EQ(simulation.nodes[i].sent.value, planned[i].sent.value) << what << ", rank " << i;

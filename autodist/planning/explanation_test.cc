@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "autodist/base/error.h"
 #include "autodist/planning/archive.h"
 #include "autodist/planning/placing.h"
 #include "autodist/planning/planning.h"
+#include "autodist/planning/prediction.h"
+#include "autodist/report/plan.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/sim/device_table.h"
 
@@ -26,6 +30,28 @@ Explanation explained(const std::string& model, const std::string& builder,
   SearchRequest request;
   request.options.budget = search::parse_budget(budget);
   return explain(graph, cluster, search::build_strategy(builder, *graph, cluster), request);
+}
+
+// Rows that a larger batch looks up are more.
+TEST(Plan, SaysTheBytesOfTheBatchThatIsAsked) {
+  const auto graph = std::make_shared<const ir::Graph>(load_graph("ncf"));
+  const cluster::Cluster cluster = two_machines("");
+  const strategy::Strategy strategy = search::build_strategy("Parallax", *graph, cluster);
+  const program::Program program = passes::rewrite(graph, strategy, cluster, {}, "test");
+  std::int64_t before = 0;
+  for (const std::int64_t batch : {graph->example_batch, 16 * graph->example_batch}) {
+    sim::CostOptions costs;
+    costs.batch = batch;
+    const Predicted predicted = predict(program, cluster, {}, costs);
+    ASSERT_TRUE(predicted.simulation);
+    const auto json = report::plan_json(strategy, program, batch);
+    for (std::size_t i = 0; i < 2; ++i) {
+      const auto planned = json.at("ranks").at(i).at("sent_bytes_per_step").get<std::int64_t>();
+      EXPECT_NEAR(predicted.simulation->nodes[i].sent.value, planned, 0.01 * planned) << batch;
+    }
+    EXPECT_GT(predicted.simulation->nodes[0].sent.value, 2 * before);
+    before = predicted.simulation->nodes[0].sent.value;
+  }
 }
 
 // Arithmetic has said that a step of 3 ms would be 13 ms shorter.

@@ -40,7 +40,8 @@ std::string description_of(const search::Candidate& candidate) {
 
 report::Alternative alternative_of(const search::Candidate& candidate,
                                    const std::shared_ptr<const ir::Graph>& graph,
-                                   const cluster::Cluster& cluster, passes::Options options) {
+                                   const cluster::Cluster& cluster, passes::Options options,
+                                   std::int64_t batch) {
   report::Alternative each;
   each.name = search::shown_name(candidate.name);
   each.description = description_of(candidate);
@@ -61,7 +62,7 @@ report::Alternative alternative_of(const search::Candidate& candidate,
   options.dump = nullptr;
   try {
     each.busiest = report::busiest_rank(
-        passes::rewrite(graph, candidate.strategy, cluster, options, candidate.name));
+        passes::rewrite(graph, candidate.strategy, cluster, options, candidate.name), batch);
   } catch (const Error& error) {
     each.refused = error.what();
   }
@@ -80,6 +81,7 @@ class PlanPage {
     how.options.budget = {kBudget, 0};
     const Explanation explanation =
         explain(page_.graph, cluster_, *page_.strategy, how, request_.found);
+    page_.batch = explanation.costs.batch * explanation.costs.micro_batches;
     page_.prediction = report::prediction_of(
         prediction_json(explanation.simulation, explanation.program, explanation.costs));
     for (const Explained& row : explanation.variables) {
@@ -101,7 +103,7 @@ class PlanPage {
     own.step = explanation.simulation.step;
     own.peak = sim::peak_bytes(explanation.simulation.memory);
     own.chosen = true;
-    own.busiest = report::busiest_rank(explanation.program);
+    own.busiest = report::busiest_rank(explanation.program, page_.batch);
     own.description = own.name.empty() ? "The plan of this page." : "";
     std::vector<report::Alternative> others;
     for (const search::Candidate& candidate : explanation.alternatives) {
@@ -111,7 +113,8 @@ class PlanPage {
         continue;
       }
       if (!candidate.builder) continue;
-      others.push_back(alternative_of(candidate, page_.graph, cluster_, request_.how.passes));
+      others.push_back(
+          alternative_of(candidate, page_.graph, cluster_, request_.how.passes, page_.batch));
     }
     if (own.name.empty()) own.name = request_.chosen_by.empty() ? "this plan" : request_.chosen_by;
     own.name = search::shown_name(own.name);

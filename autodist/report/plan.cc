@@ -51,7 +51,8 @@ std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
   return nodes;
 }
 
-std::vector<RankTraffic> traffic_of(const program::Program& program) {
+std::vector<RankTraffic> traffic_of(const program::Program& program, std::int64_t batch) {
+  if (batch == 0) batch = program.graph->example_batch;
   std::vector<RankTraffic> traffic(program.ranks.size());
   const auto carry = [&](program::Rank from, program::Rank to, Bytes bytes) {
     if (from == to) return;
@@ -59,7 +60,7 @@ std::vector<RankTraffic> traffic_of(const program::Program& program) {
     traffic[to.value].received += bytes;
   };
   for (const program::Slice& slice : program.slices) {
-    const program::Loads loads = loads_of(program, slice, program.graph->example_batch);
+    const program::Loads loads = loads_of(program, slice, batch);
     const Bytes to_owner = loads.contribution + loads.asked;
     const Bytes to_member = loads.result + loads.fetched;
     traffic[slice.owner.value].owned += program::bytes_of(slice);
@@ -139,9 +140,10 @@ std::string variables_table(const strategy::Strategy& strategy, const program::P
   return fitted_table(std::move(rows), {2, 3}, columns) + more;
 }
 
-std::string ranks_table(const program::Program& program, bool each, std::size_t columns) {
+std::string ranks_table(const program::Program& program, bool each, std::size_t columns,
+                        std::int64_t batch) {
   const std::string address = common_address(program);
-  const std::vector<RankTraffic> traffic = traffic_of(program);
+  const std::vector<RankTraffic> traffic = traffic_of(program, batch);
   std::vector<std::string> devices;
   for (const program::RankInfo& rank : program.ranks) {
     devices.push_back(without(rank.device, address));
@@ -177,25 +179,25 @@ std::vector<std::vector<std::string>> rank_rows(
 }
 
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
-                       std::size_t most, std::size_t columns) {
+                       std::size_t most, std::size_t columns, std::int64_t batch) {
   const ir::Graph& graph = *program.graph;
   std::string text = variables_table(strategy, program, most, columns);
   text += fmt::format("\n{} variables, {}, in {} slices and {} library collectives on {} ranks\n",
                       graph.variables.size(), to_string(variable_bytes(graph)),
                       program.slices.size(), program.collectives.size(), program.ranks.size());
   if (!program.reproducible()) text += not_reproducible(program) + "\n";
-  return text + ranks_table(program, most == 0, columns);
+  return text + ranks_table(program, most == 0, columns, batch);
 }
 
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
-                                 const program::Program& program) {
+                                 const program::Program& program, std::int64_t batch) {
   const ir::Graph& graph = *program.graph;
   nlohmann::ordered_json json;
   json["strategy_id"] = strategy.id;
   json["program_digest"] = to_string(program::digest_of(program));
   json["reproducible"] = program.reproducible();
   json["ranks"] = nlohmann::ordered_json::array();
-  const std::vector<RankTraffic> traffic = traffic_of(program);
+  const std::vector<RankTraffic> traffic = traffic_of(program, batch);
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
     json["ranks"].push_back({{"device", program.ranks[rank].device},
                              {"owned_bytes", traffic[rank].owned.value},

@@ -30,14 +30,14 @@ std::map<std::string, const strategy::NodeConfig*> nodes_by_variable(
     const strategy::Strategy& strategy);
 
 // Payload that a rank sends and receives in one step over owner paths (PS and direct all-reduce),
-// and what it owns. Where rows travel, as many as the example batch looks up. Library collectives
-// are counted as a ring: 2 (N-1)/N of their bytes each way.
+// and what it owns. Where rows or factors travel, those of `batch` samples per replica (0: of the
+// example batch). Library collectives are counted as a ring: 2 (N-1)/N of their bytes each way.
 struct RankTraffic {
   Bytes owned;
   Bytes sent;
   Bytes received;
 };
-std::vector<RankTraffic> traffic_of(const program::Program& program);
+std::vector<RankTraffic> traffic_of(const program::Program& program, std::int64_t batch = 0);
 
 // What every output says of a job whose runs need not be equal bit for bit: a line, and why; "" of
 // one that is reproducible.
@@ -46,11 +46,12 @@ std::string not_reproducible(const program::Program& program);
 // A table of the variables, largest first, at most `most` of them (0: all), then one of the ranks,
 // in which those of the same traffic, one after the other, are one row (not with 0); for a terminal
 // of so many columns (0: any number). Devices of a single machine are named without its address.
+// `batch`: as for traffic_of().
 std::string plan_table(const strategy::Strategy& strategy, const program::Program& program,
-                       std::size_t most, std::size_t columns);
+                       std::size_t most, std::size_t columns, std::int64_t batch = 0);
 
 // The facts of plan_table() as one JSON object, units in the names.
 nlohmann::ordered_json plan_json(const strategy::Strategy& strategy,
-                                 const program::Program& program);
+                                 const program::Program& program, std::int64_t batch = 0);
 
 }  // namespace autodist::report

@@ -85,12 +85,13 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.workload.calibration);
   const planning::Predicted predicted = planning::predict(program, cluster, calibration, costs);
+  const std::int64_t batch = costs.batch * costs.micro_batches;
   write_strategy(arguments, strategy);
   write_report(arguments,
                page_by("builder " + arguments.builder, arguments, options, costs, calibration),
                cluster, strategy, program);
   if (console.json) {
-    nlohmann::ordered_json json = report::plan_json(strategy, program);
+    nlohmann::ordered_json json = report::plan_json(strategy, program, batch);
     if (predicted.simulation) {
       json["prediction"] =
           planning::prediction_json(*predicted.simulation, program, predicted.costs);
@@ -100,13 +101,13 @@ int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const 
     }
     return console.answer(json);
   }
-  console.out << title_of(graph->name, arguments.cluster, search::shown_name(arguments.builder),
-                          arguments.workload)
-              << (predicted.simulation ? planning::prediction_lines(*predicted.simulation, program,
-                                                                    predicted.costs) +
-                                             "\n"
-                                       : fmt::format("no prediction  {}\n\n", predicted.why_not))
-              << report::plan_table(strategy, program, arguments.all ? 0 : 20, console.columns);
+  console.out
+      << title_of(graph->name, arguments.cluster, search::shown_name(arguments.builder),
+                  arguments.workload)
+      << (predicted.simulation
+              ? planning::prediction_lines(*predicted.simulation, program, predicted.costs) + "\n"
+              : fmt::format("no prediction  {}\n\n", predicted.why_not))
+      << report::plan_table(strategy, program, arguments.all ? 0 : 20, console.columns, batch);
   return 0;
 }
 
@@ -161,9 +162,10 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   planning::PlanPageRequest page =
       page_by("search", arguments, options, request.costs, request.calibration);
   if (plan.placed_because.empty()) page.found = &plan.found;
+  const std::int64_t batch = plan.costs.batch * plan.costs.micro_batches;
   write_report(arguments, page, cluster, plan.strategy, plan.program);
   if (console.json) {
-    nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program);
+    nlohmann::ordered_json json = report::plan_json(plan.strategy, plan.program, batch);
     json["prediction"] = planning::prediction_json(plan.simulation, plan.program, plan.costs);
     name_calibration(arguments.cluster, arguments.workload, json["prediction"]);
     json["search"] = planning::search_json(plan);
@@ -178,7 +180,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
                       : "")
               << (arguments.from_history ? history_lines(plan, *graph) : "") << "\n"
               << report::plan_table(plan.strategy, plan.program, arguments.all ? 0 : 20,
-                                    console.columns);
+                                    console.columns, batch);
   return 0;
 }
 

@@ -222,7 +222,7 @@ Json plan_json_of(const PageInputs& inputs) {
   const strategy::Strategy* strategy = inputs.strategy ? &*inputs.strategy : nullptr;
   if (inputs.graph != nullptr) {
     return plan_section(*inputs.graph, strategy, inputs.program ? &*inputs.program : nullptr,
-                        inputs.alternatives, inputs.next_best, kVariables);
+                        inputs.alternatives, inputs.next_best, kVariables, inputs.batch);
   }
   return strategy == nullptr ? Json(nullptr) : plan_section(*strategy, kVariables);
 }

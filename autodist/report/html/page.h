@@ -58,6 +58,7 @@ struct PageInputs {
   std::shared_ptr<const ir::Graph> graph;
   std::optional<strategy::Strategy> strategy;
   std::optional<program::Program> program;  // of the graph
+  std::int64_t batch = 0;  // samples per replica in a step of the plan; 0: the graph's example
   std::vector<Alternative> alternatives;
   NextBestByName next_best;  // by variable
   std::vector<PageTrace> traces;

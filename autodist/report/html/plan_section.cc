@@ -110,9 +110,9 @@ void add_next_best(const NextBestByName& next_best, const std::string& name, Jso
                       {"waited_seconds", found->second.waited.value}};
 }
 
-Json ranks_of(const program::Program& program) {
+Json ranks_of(const program::Program& program, std::int64_t batch) {
   Json ranks = Json::array();
-  const std::vector<RankTraffic> traffic = traffic_of(program);
+  const std::vector<RankTraffic> traffic = traffic_of(program, batch);
   for (std::size_t rank = 0; rank < traffic.size(); ++rank) {
     ranks.push_back({{"device", program.ranks[rank].device},
                      {"computes", program.computes(program::Rank(rank))},
@@ -151,9 +151,9 @@ Json head_of(const strategy::Strategy* strategy) {
 
 }  // namespace
 
-Bytes busiest_rank(const program::Program& program) {
+Bytes busiest_rank(const program::Program& program, std::int64_t batch) {
   Bytes most;
-  for (const RankTraffic& each : traffic_of(program)) {
+  for (const RankTraffic& each : traffic_of(program, batch)) {
     if (each.sent + each.received > most) most = each.sent + each.received;
   }
   return most;
@@ -162,7 +162,8 @@ Bytes busiest_rank(const program::Program& program) {
 nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
                                     const program::Program* program,
                                     const std::vector<Alternative>& alternatives,
-                                    const NextBestByName& next_best, std::size_t most) {
+                                    const NextBestByName& next_best, std::size_t most,
+                                    std::int64_t batch) {
   Json json = head_of(strategy);
   const auto nodes = strategy == nullptr ? std::map<std::string, const strategy::NodeConfig*>{}
                                          : nodes_by_variable(*strategy);
@@ -186,7 +187,7 @@ nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Stra
     add_next_best(next_best, name, row);
     json["variables"].push_back(std::move(row));
   }
-  json["ranks"] = program == nullptr ? Json::array() : ranks_of(*program);
+  json["ranks"] = program == nullptr ? Json::array() : ranks_of(*program, batch);
   if (program != nullptr) {
     json["slices"] = program->slices.size();
     json["collectives"] = program->collectives.size();

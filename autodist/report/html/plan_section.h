@@ -37,15 +37,17 @@ struct NextBest {
 };
 using NextBestByName = std::map<std::string, NextBest>;
 
-// Of a Program, the busiest rank's payload of a step, both ways (report/plan.h).
-Bytes busiest_rank(const program::Program& program);
+// Of a Program, the busiest rank's payload of a step, both ways (traffic_of(), report/plan.h).
+Bytes busiest_rank(const program::Program& program, std::int64_t batch = 0);
 
 // One JSON object, units in the names; what is not there is null. At most `most` variables, the
-// largest ones. `strategy` and `program` may be null; REQUIRES: the program is of this graph.
+// largest ones. `batch`: as for traffic_of(). `strategy` and `program` may be null; REQUIRES: the
+// program is of this graph.
 nlohmann::ordered_json plan_section(const ir::Graph& graph, const strategy::Strategy* strategy,
                                     const program::Program* program,
                                     const std::vector<Alternative>& alternatives,
-                                    const NextBestByName& next_best, std::size_t most);
+                                    const NextBestByName& next_best, std::size_t most,
+                                    std::int64_t batch = 0);
 
 // Where there is a strategy and no graph: its variables in its own order, without sizes.
 nlohmann::ordered_json plan_section(const strategy::Strategy& strategy, std::size_t most);
