@@ -168,6 +168,26 @@ TEST(Found, AnswersWithAnyCandidateAndKeepsTheOrderOfTheOthers) {
   EXPECT_EQ(found.best_builder, 0u);
 }
 
+// The fastest of what does not fit need not be what lacks least.
+TEST(Found, NamesWhatLacksLeastWhereNothingFits) {
+  std::vector<Candidate> candidates(3);
+  const Bytes missing[] = {Bytes(300 << 20), Bytes(100 << 20), Bytes(200 << 20)};
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    candidates[i].name = std::string(1, static_cast<char>('a' + i));
+    candidates[i].judgement.emplace();
+    candidates[i].judgement->step = Seconds(1.0 + static_cast<double>(i));
+    candidates[i].judgement->missing = missing[i];
+  }
+  candidates.emplace_back().name = "not judged";
+  try {
+    const Found found(candidates);
+    FAIL() << "found " << found.best().name;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("'b' lacks least: 100.0 MiB"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Search, IsNeverWorseThanABuilder) {
   for (const Case& each : small_cases()) {
     const Found found = find(each.graph, each.cluster, {});

@@ -32,10 +32,16 @@ Found::Found(std::vector<Candidate> all) : candidates(std::move(all)) {
     fail(ErrorCode::kInfeasible, "search: no strategy can be carried out: {}", reason);
   }
   if (!best().judgement->fits()) {
+    // Of what does not fit the fastest is first.
+    const auto lacks_less = [](const Candidate& a, const Candidate& b) {
+      if (!a.judgement || !b.judgement) return a.judgement.has_value() && !b.judgement;
+      return a.judgement->missing < b.judgement->missing;
+    };
+    const Candidate& closest = *std::min_element(candidates.begin(), candidates.end(), lacks_less);
     fail(ErrorCode::kInfeasible,
          "search: no strategy fits in memory; '{}' lacks least: {} on a device. Use a smaller "
          "batch, or devices with more.",
-         best().name, to_string(best().judgement->missing));
+         closest.name, to_string(closest.judgement->missing));
   }
 }
 
