@@ -124,6 +124,10 @@ ordered_json json_of(const Compared& row) {
           {"error", row.error()}};
 }
 
+ordered_json named(const std::string& graph) {
+  return graph.empty() ? ordered_json() : ordered_json(graph);
+}
+
 // The trace's events as those of processes of their own, from the moment 0 on.
 void append(program::Trace trace, const char* which, std::uint32_t offset, ordered_json& events) {
   Seconds first = trace.rows.front().start;
@@ -163,6 +167,8 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
   Comparison comparison;
   comparison.ranks_predicted = ranks_of(computed(predicted)).size();
   comparison.ranks_measured = ranks_of(computed(measured)).size();
+  comparison.graph_predicted = predicted.graph;
+  comparison.graph_measured = measured.graph;
   comparison.step = {"step", Seconds(mean_step(a, of_predicted)),
                      Seconds(mean_step(b, of_measured))};
   comparison.phases = joined(a.phases, b.phases);
@@ -173,6 +179,13 @@ Comparison compare(const program::Trace& predicted, const program::Trace& measur
                             std::abs((y.predicted - y.measured).value);
                    });
   return comparison;
+}
+
+std::string of_other_models(const std::string& one, const std::string& one_graph,
+                            const std::string& other, const std::string& other_graph) {
+  if (one_graph.empty() || other_graph.empty() || one_graph == other_graph) return "";
+  return fmt::format("of other models: {} is of {}, {} is of {}", one, one_graph, other,
+                     other_graph);
 }
 
 std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns) {
@@ -195,6 +208,9 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
         "compared\n",
         comparison.ranks_predicted, comparison.ranks_measured);
   }
+  const std::string models = of_other_models("the prediction", comparison.graph_predicted,
+                                             "the measurement", comparison.graph_measured);
+  if (!models.empty()) text += models + "\n";
   if (variables.hidden() > 0) {
     text += fmt::format("… and {} that differ by less (--all shows them)\n", variables.hidden());
   }
@@ -204,6 +220,8 @@ std::string comparison_table(const Comparison& comparison, std::size_t most, std
 std::string comparison_json(const Comparison& comparison) {
   ordered_json json{{"ranks_predicted", comparison.ranks_predicted},
                     {"ranks_measured", comparison.ranks_measured},
+                    {"graph_predicted", named(comparison.graph_predicted)},
+                    {"graph_measured", named(comparison.graph_measured)},
                     {"step_seconds_predicted", comparison.step.predicted.value},
                     {"step_seconds_measured", comparison.step.measured.value},
                     {"step_error", comparison.step.error()}};

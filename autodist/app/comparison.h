@@ -29,12 +29,19 @@ struct Compared {
 struct Comparison {
   std::size_t ranks_predicted = 0;  // that compute
   std::size_t ranks_measured = 0;
+  std::string graph_predicted;  // its name; "" where the trace does not say it
+  std::string graph_measured;
   Compared step;                    // between the ends of two steps' last ops
   std::vector<Compared> phases;     // by activity
   std::vector<Compared> variables;  // waited for at gates and on the wire; largest difference first
 };
 // Throws Error(kUsage) where they have no rank in common.
 Comparison compare(const program::Trace& predicted, const program::Trace& measured);
+
+// A line where both graphs have names and these differ, as "the prediction" and "the measurement"
+// or whatever the traces are; else "".
+std::string of_other_models(const std::string& one, const std::string& one_graph,
+                            const std::string& other, const std::string& other_graph);
 
 // In at most so many columns (0: any number), of at most so many variables (0: of all).
 std::string comparison_table(const Comparison& comparison, std::size_t most, std::size_t columns);

@@ -53,6 +53,20 @@ TEST(Comparison, ComparesTracesOfOtherSteps) {
   EXPECT_NEAR(comparison.variables.at(0).measured.value, 0.2, 1e-9);
 }
 
+TEST(Comparison, SaysThatTracesAreOfOtherModels) {
+  program::Trace predicted = steps(0.9, 4, 0);
+  program::Trace measured = steps(1.0, 4, 0);
+  const auto said = [&] { return comparison_table(compare(predicted, measured), 0, 0); };
+  const std::string line =
+      "of other models: the prediction is of digits, the measurement is of vgg16\n";
+  predicted.graph = "digits";
+  EXPECT_EQ(said().find("of other models"), std::string::npos) << "one has no name";
+  measured.graph = "vgg16";
+  EXPECT_NE(said().find(line), std::string::npos) << said();
+  measured.graph = "digits";
+  EXPECT_EQ(said().find("of other models"), std::string::npos);
+}
+
 TEST(Comparison, PutsBothIntoOneFile) {
   const auto both = nlohmann::json::parse(side_by_side(steps(0.9, 2, 0), steps(1.0, 2, 100)));
   double last = 0;

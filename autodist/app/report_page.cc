@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "autodist/app/comparison.h"
 #include "autodist/app/file_kind.h"
 #include "autodist/app/trace_file.h"
 #include "autodist/base/error.h"
@@ -57,6 +58,13 @@ class Gatherer {
 
   void add_trace(std::string json, const std::string& path, bool predicted) {
     page_.sources.push_back(file_name(path));
+    const std::string graph = program::graph_of(json);
+    if (first_graph_.empty()) {
+      first_trace_ = file_name(path);
+      first_graph_ = graph;
+    }
+    const std::string models = of_other_models(first_trace_, first_graph_, file_name(path), graph);
+    if (!models.empty()) warnings_.push_back("report: " + models);
     page_.traces.push_back({file_name(path), std::move(json), predicted});
   }
 
@@ -168,6 +176,8 @@ class Gatherer {
 
   const ReportRequest& request_;
   std::vector<std::string>& warnings_;
+  std::string first_trace_;  // that says its graph, and that
+  std::string first_graph_;
   std::optional<cluster::Cluster> cluster_;
   std::string cluster_name_;
   report::PageInputs page_;

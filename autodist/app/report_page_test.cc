@@ -137,6 +137,22 @@ TEST_F(ReportPage, TakesAClusterWithItsCalibrationFromTheInputsToo) {
   EXPECT_EQ(inputs_of(request).program->ranks.size(), 2U);
 }
 
+TEST_F(ReportPage, SaysThatTracesAreOfOtherModels) {
+  program::Trace trace;
+  trace.rows = {{program::Activity::kCompute, program::Rank(0), program::StreamKind::kCompute, 0,
+                 "aten::mm", Bytes(0), Seconds(0), Seconds(1)}};
+  ReportRequest request;
+  for (const char* graph : {"digits", "digits", "vgg16"}) {
+    trace.graph = graph;
+    const std::string name = "trace" + std::to_string(request.inputs.size());
+    request.inputs.push_back(file(name, program::to_chrome_json(trace)));
+  }
+  std::vector<std::string> warnings;
+  page_inputs(request, warnings);
+  EXPECT_EQ(warnings, std::vector<std::string>{"report: of other models: trace0 is of digits, "
+                                               "trace2 is of vgg16"});
+}
+
 // What a cluster file says of ssh, and the folders that files lie in, are nobody's business.
 TEST_F(ReportPage, HoldsNoSecrets) {
   ReportRequest request;

@@ -18,8 +18,9 @@ constexpr std::pair<TraceOrigin, const char*> kOrigins[] = {
 
 using Json = nlohmann::ordered_json;
 
-constexpr double kMicroseconds = 1e6;  // the unit of trace events
-constexpr int kLanes = 1000;           // of one track
+constexpr double kMicroseconds = 1e6;     // the unit of trace events
+constexpr std::size_t kBeginning = 1000;  // of a trace's text, in which stands what it is of
+constexpr int kLanes = 1000;              // of one track
 constexpr const char* kNames[] = {"compute", "gate",       "queue", "wire", "merge",     "update",
                                   "install", "collective", "send",  "recv", "contribute"};
 
@@ -119,11 +120,12 @@ class EventWriter {
     add_arrow(row, lane);
   }
 
-  std::string text(TraceOrigin origin) {
+  std::string text(TraceOrigin origin, const std::string& graph) {
     Json json{{"displayTimeUnit", "ms"}};
     for (const auto& [known, name] : kOrigins) {
-      if (known == origin) json["otherData"] = {{"origin", name}};
+      if (known == origin) json["otherData"]["origin"] = name;
     }
+    if (!graph.empty()) json["otherData"]["graph"] = graph;
     json["traceEvents"] = std::move(events_);
     return json.dump();
   }
@@ -202,7 +204,10 @@ std::optional<Activity> activity_named(const std::string& name) {
 
 Trace merged(std::vector<Trace> traces) {
   Trace all;
-  if (!traces.empty()) all.origin = traces.front().origin;
+  if (!traces.empty()) {
+    all.origin = traces.front().origin;
+    all.graph = traces.front().graph;
+  }
   for (Trace& trace : traces) {
     std::move(trace.rows.begin(), trace.rows.end(), std::back_inserter(all.rows));
   }
@@ -214,12 +219,13 @@ Trace merged(std::vector<Trace> traces) {
 std::string to_chrome_json(const Trace& trace) {
   EventWriter writer;
   for (const TraceRow& row : trace.rows) writer.add(row);
-  return writer.text(trace.origin);
+  return writer.text(trace.origin, trace.graph);
 }
 
 Trace read_chrome_json(const std::string& text, const std::string& where) {
   Trace trace;
   trace.origin = origin_of(text);
+  trace.graph = graph_of(text);
   try {
     const Json json = Json::parse(text);
     for (const Json& event : json.at("traceEvents")) {
@@ -236,8 +242,21 @@ Trace read_chrome_json(const std::string& text, const std::string& where) {
   return trace;
 }
 
+std::string graph_of(std::string_view text) {
+  constexpr std::string_view kEvents = R"("traceEvents")";
+  // What stands before the events, as an object of its own: these may be many.
+  const std::size_t events = text.substr(0, kBeginning).find(kEvents);
+  const std::size_t comma = events == std::string_view::npos ? events : text.rfind(',', events);
+  if (comma == std::string_view::npos) return "";
+  const Json head = Json::parse(std::string(text.substr(0, comma)) + "}", nullptr,
+                                /*allow_exceptions=*/false);
+  if (!head.is_object() || !head.contains("otherData")) return "";
+  const Json& other = head.at("otherData");
+  if (!other.is_object() || !other.contains("graph") || !other.at("graph").is_string()) return "";
+  return other.at("graph").get<std::string>();
+}
+
 TraceOrigin origin_of(std::string_view text) {
-  constexpr std::size_t kBeginning = 200;
   text = text.substr(0, kBeginning);
   for (const auto& [origin, name] : kOrigins) {
     if (text.find(fmt::format(R"("origin":"{}")", name)) != std::string_view::npos) return origin;

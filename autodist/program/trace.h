@@ -60,6 +60,7 @@ enum class TraceOrigin : std::uint8_t { kUnknown, kRun, kSimulation };
 struct Trace {
   std::vector<TraceRow> rows;  // ordered by start
   TraceOrigin origin = TraceOrigin::kUnknown;
+  std::string graph = {};  // its name; "" where nobody says it
 };
 
 // Rows of several ranks as one trace, ordered by start. Their clocks must agree.
@@ -76,5 +77,7 @@ Trace read_chrome_json(const std::string& text, const std::string& where);
 
 // Of such text, from its beginning; kUnknown for a trace of somebody else's.
 TraceOrigin origin_of(std::string_view text);
+// The graph's name in such text; "" where it says none.
+std::string graph_of(std::string_view text);
 
 }  // namespace autodist::program

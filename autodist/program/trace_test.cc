@@ -79,6 +79,20 @@ TEST(Trace, OtherFilesAreRefused) {
   EXPECT_TRUE(read_chrome_json(R"({"traceEvents": []})", "test").rows.empty());
 }
 
+TEST(Trace, SaysWhichGraphItIsOf) {
+  Trace trace{{row(Activity::kWire, 0, 1)}, TraceOrigin::kSimulation, "a \"graph\""};
+  EXPECT_EQ(graph_of(to_chrome_json(trace)), trace.graph);
+  EXPECT_EQ(origin_of(to_chrome_json(trace)), trace.origin);
+  EXPECT_EQ(read_chrome_json(to_chrome_json(trace), "test").graph, trace.graph);
+  EXPECT_EQ(merged({trace, trace}).graph, trace.graph);
+  trace.graph.clear();
+  EXPECT_EQ(graph_of(to_chrome_json(trace)), "");
+  for (const char* text : {"", "{", R"({"otherData":{"graph":1},"traceEvents":[]})",
+                           R"({"otherData":"x","traceEvents":[]})", R"([1,"traceEvents"])"}) {
+    EXPECT_EQ(graph_of(text), "") << text;
+  }
+}
+
 TEST(Trace, SeveralBecomeOneInTheOrderOfTime) {
   const Trace one{{row(Activity::kWire, 1, 2), row(Activity::kWire, 5, 6)}};
   const Trace other{{row(Activity::kMerge, 3, 4)}};

@@ -67,6 +67,7 @@ program::StreamKind stream_of(const RawRow& row) {
 program::Trace named(const program::Program& program, const std::vector<RawRow>& rows) {
   program::Trace trace;
   trace.origin = program::TraceOrigin::kSimulation;
+  trace.graph = program.graph->name;
   for (const RawRow& row : rows) {
     trace.rows.push_back({row.activity, program::Rank(row.rank), stream_of(row), row.step,
                           name_of(program, row), Bytes(row.bytes), Seconds(row.start),
