@@ -40,6 +40,20 @@ TEST(Devices, ANetworkWhoseRateNobodyStatedIsSaidToBeTheDefault) {
   EXPECT_EQ(lines(machines(1, 2)), 0) << "one machine";
 }
 
+TEST(Devices, RanksWhoseCoresNobodyCountedAreSaidToHaveOneEach) {
+  const auto graph = stack(2, 500, 10);
+  const auto says = [&](const cluster::Cluster& cluster) {
+    const std::vector<std::string> all = job_on(graph, "PS", cluster).costs.uncalibrated;
+    const std::string line =
+        "a machine's cores: one for each of its 4 ranks (`cores` in a calibration)";
+    return std::count(all.begin(), all.end(), line) == 1;
+  };
+  EXPECT_TRUE(says(machines(1, 4)));
+  EXPECT_TRUE(says(machines(2, 4)));
+  EXPECT_FALSE(says(machines(4, 1)));
+  EXPECT_FALSE(says(gpus("A100")));
+}
+
 // Not as the CPU that captured the graph.
 TEST(Devices, GpusOfNoKindAreNotTimedAsTheCapturingCpu) {
   cluster::Cluster cluster = machines(2);

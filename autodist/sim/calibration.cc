@@ -183,6 +183,12 @@ void apply(const Calibration& calibration, CostModel& costs) {
   const auto of_library = [](const std::string& name) { return name.rfind("collective_", 0) == 0; };
   const bool library_alone = std::all_of(calibration.begin(), calibration.end(),
                                          [&](const auto& each) { return of_library(each.first); });
+  auto& list = costs.uncalibrated;
+  const auto says_cores = [](const std::string& line) {
+    return line.rfind(kCoresOfAMachine, 0) == 0;
+  };
+  if (calibration.count("cores") > 0) std::erase_if(list, says_cores);
+  const bool cores_are_said = std::any_of(list.begin(), list.end(), says_cores);
   std::vector<std::string> missing;
   if (library_alone) missing.push_back(kEngineRates);
   for (const Entry& entry : entries()) {
@@ -191,12 +197,13 @@ void apply(const Calibration& calibration, CostModel& costs) {
       entry.set(costs, found->second);
     } else if (library_alone && !of_library(entry.key.name)) {
       continue;
+    } else if (entry.key.name == "cores" && cores_are_said) {
+      continue;
     } else if (entry.key.name != "goodput_gbit_per_s" && entry.key.name != "compute_scale") {
       missing.push_back(entry.key.name);
     }
   }
   // Times by roofline and copies to devices stay what they were; the engine's line is replaced.
-  auto& list = costs.uncalibrated;
   std::erase_if(
       list, [](const std::string& line) { return line.find(kEngineRates) != std::string::npos; });
   if (!missing.empty()) list.push_back(fmt::format("{}", fmt::join(missing, ", ")));

@@ -66,6 +66,18 @@ TEST(Calibration, SetsCostsAndSaysWhatIsMissing) {
   EXPECT_NE(costs.uncalibrated[1].find("message_seconds"), std::string::npos);
 }
 
+TEST(Calibration, OfCoresTakesTheLineThatSaysThemAway) {
+  const std::string line = std::string(kCoresOfAMachine) + ": one for each of its 4 ranks";
+  CostModel costs;
+  costs.uncalibrated = {line, kEngineRates};
+  apply({{"sum_gb_per_s", 5}}, costs);
+  ASSERT_EQ(costs.uncalibrated.size(), 2U);
+  EXPECT_EQ(costs.uncalibrated[0], line);
+  EXPECT_EQ(costs.uncalibrated[1].find("cores"), std::string::npos) << "said once";
+  apply({{"cores", 2}}, costs);
+  EXPECT_EQ(std::count(costs.uncalibrated.begin(), costs.uncalibrated.end(), line), 0);
+}
+
 // As a job measures it.
 TEST(Calibration, OfALibraryAloneLeavesOneLineOfTheEngine) {
   CostModel costs;

@@ -78,6 +78,7 @@ class Model {
       on_devices = on_devices || !costs_.devices[costs_.device_of_rank.back()].on_host;
     }
     say_default_network();
+    say_own_cores();
     if (on_devices) {
       costs_.collectives.cpu_s_per_byte = 0;
       say_default_links();
@@ -112,6 +113,20 @@ class Model {
     say_uncalibrated(fmt::format(
         "machines linked at {:g} Gbit/s, the default (`network_bandwidth:` in the cluster file)",
         unsaid->second->bandwidth_bytes_per_s / kBytesPerGigabit));
+  }
+
+  // As nobody has said how many there are.
+  void say_own_cores() {
+    std::map<std::string, int> ranks;  // that compute on their host, by node
+    int most = 0;
+    for (std::size_t r = 0; r < program_.ranks.size(); ++r) {
+      const bool on_host = costs_.devices[costs_.device_of_rank[r]].on_host;
+      if (!on_host || !program_.computes(program::Rank(r))) continue;
+      most = std::max(most, ++ranks[program_.ranks[r].node]);
+    }
+    if (most < 2) return;
+    say_uncalibrated(fmt::format("{}: one for each of its {} ranks (`cores` in a calibration)",
+                                 kCoresOfAMachine, most));
   }
 
   // GPUs of one machine are mostly linked otherwise than by the default.

@@ -136,6 +136,8 @@ Seconds roofline(const ir::Op& op, std::int64_t batch, double tflops, double byt
 
 // How the list of what is uncalibrated speaks of EngineCost.
 inline constexpr const char* kEngineRates = "the engine's rates (messages, sums, updates)";
+// And, where several ranks compute on those of one machine, of CostModel::cores.
+inline constexpr const char* kCoresOfAMachine = "a machine's cores";
 
 struct CostOptions {
   std::int64_t batch = 0;  // per replica; 0: the graph's example batch
