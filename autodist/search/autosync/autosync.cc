@@ -29,7 +29,6 @@ constexpr double kHopelessBuilder = 1.05;    // of the best builder's
 constexpr std::uint32_t kIdle = 100;         // draws of nothing new: there is little left
 constexpr std::uint64_t kExhaust = 20'000;   // points up to which all are scored
 constexpr std::uint32_t kRefinements = 400;  // of random neighbours, by the simulator
-constexpr Seconds kForKnown{1};              // for builders, however short the budget
 constexpr double kUsed = 0.3;                // of a budget in seconds, by further ones
 constexpr double kProven = 2e-3;             // above the problem's bound: good enough
 constexpr double kLeftForAlike = 0.1;        // of a budget
@@ -297,17 +296,11 @@ class Search {
     options_.progress(progress);
   }
 
-  // Every builder that arithmetic does not rule out, however few simulations the budget has: no
-  // answer is worse than what is known without a search. A budget in seconds ends them, too, but
-  // not before kForKnown, nor before one fits in memory.
+  // Every builder that arithmetic does not rule out, however small the budget: no answer is worse
+  // than what is known without a search.
   void judge_seeds() {
     for (const std::size_t builder : builders_by_score()) {
       if (best_ && (stopped() || is_ruled_out(builder))) continue;
-      const bool is_late = elapsed() + longest_ > kForKnown && late(longest_);
-      if (best_ && candidates_[*best_].judgement->fits() && is_late) {
-        cut_short_ = true;
-        return;
-      }
       simulate(builder);
     }
   }

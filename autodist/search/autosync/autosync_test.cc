@@ -305,22 +305,6 @@ TEST(Search, ABudgetInSecondsCutsTheSameSequence) {
   EXPECT_TRUE(found.best().judgement.has_value());
 }
 
-// A simulation of many machines takes seconds, and there are a dozen builders.
-TEST(Search, ABudgetInSecondsEndsWhatIsKnownToo) {
-  std::uint64_t known = 0;
-  for (const Case& each : small_cases()) {
-    const Judge::Costs costs = costs_on(each.cluster);
-    SearchOptions options;
-    options.budget = {Seconds{}, 1};
-    known += search(each.graph, each.cluster, {}, costs, options, NoClock()).simulations;
-    options.budget = {Seconds(3), 0};
-    const Found found = search(each.graph, each.cluster, {}, costs, options, Ticking());
-    EXPECT_EQ(found.simulations, 1U);
-    EXPECT_FALSE(found.finished);
-  }
-  EXPECT_GT(known, small_cases().size()) << "by a budget in simulations there are more";
-}
-
 TEST(Search, KeepsTheBestSoFarWhenStopped) {
   const auto graph = layers({300, 40, 300, 500}, 1e-4);
   const cluster::Cluster cluster = machines({1, 2, 1});
