@@ -257,7 +257,9 @@ class Runner::Impl {
       all.push_back(program::read_chrome_json(theirs, from));
       shift(all.back(), Seconds{0} - trace_.origin());
     }
-    return program::merged(std::move(all));
+    program::Trace whole = program::merged(std::move(all));
+    whole.graph = program_->graph->name;
+    return whole;
   }
 
   WatchedValues& watched() { return stream_.watched(); }
