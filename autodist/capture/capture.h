@@ -23,8 +23,8 @@ struct Options {
   // Runs of the step per measured batch size; their median is the cost of an op. 0: no costs.
   int cost_repetitions = 3;
   // Rows that a step will have, where they are fewer than the example's, as it is divided among
-  // ranks: with so many, and 4 at least, the step is recorded and measured, and needs no more
-  // memory than for these. 0: those of the example.
+  // ranks: with so many, and 4 at least, the step is recorded and measured. 0: those of the
+  // example.
   std::int64_t rows = 0;
   // Compares graph and step on other data. Switch off only for what cannot compute (meta tensors).
   bool self_check = true;

@@ -120,6 +120,12 @@ Outcome digests_of(const std::vector<NamedTensor>& tensors) {
   return digests;
 }
 
+// Which are added as a recording adds them.
+bool has_sparse_gradients(const ir::Graph& graph) {
+  return std::any_of(graph.variables.begin(), graph.variables.end(),
+                     [](const ir::Variable& each) { return each.sparse_gradient; });
+}
+
 }  // namespace
 
 Outcome digests_of(const Values& values) {
@@ -302,16 +308,6 @@ void Subject::backward(std::vector<at::Tensor> returned, const Batch& batch) con
   returned.clear();
   loss.backward();
 }
-
-namespace {
-
-// Which are added as a recording adds them.
-bool has_sparse_gradients(const ir::Graph& graph) {
-  return std::any_of(graph.variables.begin(), graph.variables.end(),
-                     [](const ir::Variable& each) { return each.sparse_gradient; });
-}
-
-}  // namespace
 
 Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t seed_of_run) const {
   restore_buffers();

@@ -12,9 +12,7 @@ Uplinks::Uplinks(const cluster::Cluster& cluster, const std::vector<double>& rat
     : up_(rates.size()), down_(rates.size()) {
   if (cluster.switches.empty()) return;
   std::map<std::string, std::size_t> switch_of;  // by name of what hangs below it
-  std::map<std::string, std::size_t> by_name;
   for (std::size_t i = 0; i < cluster.switches.size(); ++i) {
-    by_name[cluster.switches[i].name] = i;
     for (const std::string& name : cluster.switches[i].nodes) switch_of[name] = i;
   }
   std::vector<double> ports(cluster.switches.size());
