@@ -57,8 +57,10 @@ extern "C" void on_passed_signal(int number, siginfo_t* about, void* /*context*/
 }
 
 // As PyTorch's loaders do, whose parent takes a death by a signal for an accident.
+std::atomic<pid_t> helped{0};
+
 extern "C" void on_signal_of_a_helper(int /*number*/, siginfo_t* about, void* /*context*/) {
-  if (about->si_pid == ::getppid()) ::_exit(EXIT_SUCCESS);
+  if (about->si_pid == helped) ::_exit(EXIT_SUCCESS);
 }
 
 extern "C" void on_stop_signal(int number, siginfo_t* about, void* /*context*/) {
@@ -122,7 +124,8 @@ void end_at_second_signal(int number) {
   ::sigaction(number, &action, nullptr);
 }
 
-void end_by_parent_alone() {
+void end_by_alone(int rank) {
+  helped = rank;
   struct sigaction action {};
   action.sa_sigaction = on_signal_of_a_helper;
   action.sa_flags = SA_SIGINFO | SA_RESTART;

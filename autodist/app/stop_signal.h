@@ -52,10 +52,11 @@ void tell_chief_to_stop(const Environment& environment);
 // the first is a wish to EndsEarly, too. Until the signal gets another handler.
 void end_at_second_signal(int number);
 
-// In a process that helps a rank (it loads data): SIGTERM and SIGHUP end it where its parent sends
-// them. One that comes to all processes of a job (a scheduler's, a closed terminal's) is for the
-// rank to heed, which needs its helpers until the job has ended in order.
-void end_by_parent_alone();
+// In a process that helps a rank (it loads data): SIGTERM and SIGHUP end it where the rank's
+// process, `rank`, sends them, which need not be its parent. One that comes to all processes of a
+// job (a scheduler's, a closed terminal's) is for the rank to heed, which needs its helpers until
+// the job has ended in order.
+void end_by_alone(int rank);
 
 // What who waits throws when the flag is set before anything has begun that is worth an end in
 // order.

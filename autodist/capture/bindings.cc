@@ -137,7 +137,11 @@ void follow(const std::string& name, const torch::Tensor& user, const torch::Ten
   check_followed(name, user, handle, variables);
   const torch::NoGradGuard no_gradients;
   torch::Tensor values = user.detach();
-  if (user.strides() != handle.strides() || user.is_inference()) {  // ops know the strides
+  if (user.strides() != handle.strides() || user.is_inference()) {         // ops know the strides
+    if (handle.storage().use_count() == 1 && !handle.is_alias_of(user)) {  // a copy of steps before
+      handle.copy_(user);
+      return;
+    }
     values = torch::empty_strided(handle.sizes(), handle.strides(), handle.options()).copy_(user);
   }
   handle.set_data(values);

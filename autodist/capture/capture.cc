@@ -46,7 +46,7 @@ bool is_lack_at_any_size(const Subject& subject, std::int64_t count, const std::
   if (refusal != nullptr && !refusal->lacks_memory()) return true;  // a kernel
   const bool is_memory =
       refusal != nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr;
-  return is_memory && count <= subject.recorded_rows();
+  return is_memory && count <= subject.example_rows();
 }
 
 std::string why_not(std::int64_t count, const std::exception& error) {
@@ -67,9 +67,8 @@ Draft record_rows(const Subject& subject, std::int64_t start, std::int64_t count
   }
 }
 
-// The sizes of a symbolic capture. Two are recorded, on different data: that of the example, or of
-// the part that a step will have, so that one which does something else with many samples shows it,
-// and a small one. At a third, graph
+// The sizes of a symbolic capture. Two are recorded, on different data: the example's own, so that
+// a step which does something else with many samples shows it, and a small one. At a third, graph
 // and step are compared. In this order a number that merely counts the calls is not taken for one
 // that grows with the batch.
 struct Sizes {
@@ -78,9 +77,9 @@ struct Sizes {
   std::int64_t third;
 };
 
-Sizes sizes_for(std::int64_t rows) {
-  if (rows >= 4) return {3, rows, 2};
-  if (rows == 1) return {2, 3, 4};
+Sizes sizes_for(std::int64_t example_rows) {
+  if (example_rows >= 4) return {3, example_rows, 2};
+  if (example_rows == 1) return {2, 3, 4};
   return {3, 2, 4};
 }
 
@@ -145,7 +144,7 @@ bool goes_another_way(Subject& subject, const ir::Graph& recorded, std::uint64_t
 Draft record_symbolic(Subject& subject, const Options& options) {
   const std::int64_t example_rows = subject.example_rows();
   if (example_rows == 0) return {{}, "the first input has no batch dimension"};
-  Sizes sizes = sizes_for(subject.recorded_rows());
+  const Sizes sizes = sizes_for(example_rows);
   const auto record_first = [&] {
     return record_rows(subject, 0, sizes.first, options.seed, options.self_check);
   };
@@ -153,8 +152,6 @@ Draft record_symbolic(Subject& subject, const Options& options) {
   if (!first.reason.empty()) return first;
   if (goes_another_way(subject, first.recording.graph, options.seed)) first = record_first();
   if (!first.reason.empty()) return first;
-  // Numbers of data are the example's.
-  if (ir::has_number_guards(first.recording.graph)) sizes = sizes_for(example_rows);
   const Draft second = record_rows(subject, sizes.first, sizes.second, options.seed + 1, false);
   if (!second.reason.empty()) return second;
   Unified unified = unify(first.recording.graph, second.recording.graph);
@@ -267,7 +264,7 @@ auto with_memory_for(const TrainingStep& step, Run run) {
 
 CapturedStep capture_alone(const TrainingStep& step, const Options& options, bool training) {
   const TensorsOutsideTheHeap tidy(step);
-  Subject subject(step, training, options.scaled_loss, options.look_around, options.rows);
+  Subject subject(step, training, options.scaled_loss, options.look_around);
   subject.answer(options.booleans);
   const bool first = options.first && options.self_check;
   if (first) subject.set_up(options.seed);

@@ -22,10 +22,6 @@ struct Options {
   bool symbolic_batch = true;
   // Runs of the step per measured batch size; their median is the cost of an op. 0: no costs.
   int cost_repetitions = 3;
-  // Rows that a step will have, where they are fewer than the example's, as it is divided among
-  // ranks: with so many, and 4 at least, the step is recorded and measured. 0: those of the
-  // example.
-  std::int64_t rows = 0;
   // Compares graph and step on other data. Switch off only for what cannot compute (meta tensors).
   bool self_check = true;
   // No capture of this step has been before. It is called with the whole example then, as a model
@@ -66,8 +62,7 @@ std::string number_of_data(const ir::Graph& graph, std::size_t index);
 // Captures `step`. But for what it sets up in its first call (Options::first), its parameters,
 // their gradients, its buffers and libtorch's default generators are afterwards as they were
 // before. Costs about three runs of the step, the first time four, and no more memory than one, or
-// than one of four samples where the step has fewer.
-// Calls of several threads take turns.
+// than one of four samples where the step has fewer. Calls of several threads take turns.
 //
 // Where the host reads Booleans of tensors that depend on no gradient (`if mask.all():`), the graph
 // is that of the way which the example takes, and has guards (ir::kGuardOp).

@@ -47,7 +47,6 @@ TEST(Capture, ASparseEmbeddingReplaysToTheBitAndItsGradientIsSparse) {
   EXPECT_FALSE(graph.variables[2].sparse_gradient);
 }
 
-// As x[:, columns] in Python: the op's list of indices has none for the axes before.
 // libtorch's sum of the two sparse gradients has fewer entries where indices meet.
 TEST(Capture, ATableThatIsLookedUpTwiceReplaysToTheBit) {
   const at::Tensor table = torch::randn({9, 3}).requires_grad_();
@@ -71,6 +70,25 @@ TEST(Capture, ATableThatIsLookedUpTwiceReplaysToTheBit) {
   }
 }
 
+// Whose product adds its entries in their order.
+TEST(Capture, ASumOfSparseTensorsInTheForwardPassIsLibtorchs) {
+  torch::manual_seed(5);
+  const auto edges = [] {
+    return torch::sparse_coo_tensor(torch::randint(9, {2, 30}), torch::randn({30}), {9, 9});
+  };
+  const at::Tensor some = edges().coalesce();
+  const at::Tensor others = edges();
+  const TrainingStep step =
+      make_training_step("neighbours", std::make_shared<torch::nn::LinearImpl>(9, 3),
+                         [=](torch::nn::LinearImpl& net, const Batch& batch) {
+                           const at::Tensor near = at::_sparse_mm(some + others, net.weight.t());
+                           return batch[0].mm(near).pow(2).mean();
+                         },
+                         {torch::randn({6, 9})});
+  expect_replays_at_any_batch(step, 5);
+}
+
+// As x[:, columns] in Python: the op's list of indices has none for the axes before.
 TEST(Capture, AnIndexOfALaterAxisReplaysToTheBit) {
   torch::manual_seed(5);
   const at::Tensor columns = torch::tensor({2, 0, 2});
@@ -494,24 +512,6 @@ TEST(Capture, WhatTheFirstCallSetsUpStays) {
   capture_step(step);
   EXPECT_TRUE(torch::equal(cache, torch::arange(1, 4).to(at::kFloat)));
   EXPECT_TRUE(torch::equal(average, torch::zeros({3})));
-}
-
-// A step that is divided among ranks needs no memory for all of the example.
-TEST(Capture, RunsOnAsManyRowsAsAStepWillHave) {
-  std::vector<std::int64_t> rows;
-  TrainingStep step = convolutional_network(40);
-  step.loss = [&, loss = step.loss](const Batch& batch) {
-    rows.push_back(batch.at(0).size(0));
-    return loss(batch);
-  };
-  Options options;
-  options.rows = 5;
-  options.first = false;  // calls it with the whole example
-  const CapturedStep captured = capture(step, options);
-  EXPECT_EQ(*std::max_element(rows.begin(), rows.end()), 5);
-  EXPECT_EQ(captured.graph.example_batch, 40);
-  EXPECT_EQ(ir::structural_digest(captured.graph), ir::structural_digest(capture_step(step)));
-  verify_replay(step, captured.graph, captured.tensors, step.example, 3);
 }
 
 TEST(Capture, MeasuresEveryOpAndCountsItsWork) {

@@ -134,13 +134,12 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
                    int repetitions, std::uint64_t seed) {
   ComputePlace place;
   place.device = subject.device();
-  // Rows of the example may have other sizes that follow from data.
-  const bool is_fixed = !graph.batch_fixed_reason.empty() || ir::has_number_guards(graph);
-  const std::int64_t large = is_fixed ? graph.example_batch : subject.recorded_rows();
+  const std::int64_t large = graph.example_batch;
   Interpreter replay(graph, tensors, place, large);
   const std::vector<double> at_large =
       measure(replay, graph, subject, large, std::max(1, repetitions - 1), seed);
-  if (is_fixed) {
+  // Rows of the example may have other sizes that follow from data.
+  if (!graph.batch_fixed_reason.empty() || ir::has_number_guards(graph)) {
     for (std::size_t i = 0; i < graph.ops.size(); ++i)
       graph.ops[i].cost = {Seconds(at_large[i]), {}};
     return;

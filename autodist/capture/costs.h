@@ -7,11 +7,10 @@
 
 namespace autodist::capture {
 
-// Sets op.cost of every op: medians of `repetitions` replays at about a quarter of the rows
-// that the subject records and of one fewer at all of these, through which fixed + per_sample * B
-// is laid, neither below zero. Of a batch-fixed graph, and where sizes follow from data, only its
-// own batch is measured, and everything is fixed. `seed`: of the example's recording, which has the
-// sizes of the graph.
+// Sets op.cost of every op: medians of `repetitions` replays at about a quarter of the example's
+// batch and of one fewer at the whole, through which fixed + per_sample * B is laid, neither below
+// zero. Of a batch-fixed graph, and where sizes follow from data, only its own batch is measured,
+// and everything is fixed. `seed`: of the example's recording, which has the sizes of the graph.
 void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& tensors,
                    int repetitions, std::uint64_t seed);
 

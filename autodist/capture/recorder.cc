@@ -60,6 +60,7 @@ struct RecorderState : c10::DebugInfoBase {
   const TrainingStep* step = nullptr;
   at::Device device = at::kCPU;
   HostBooleans booleans;
+  bool in_backward = false;
   std::exception_ptr refusal;  // the first; autograd's engine may wrap what passes through it
   // Of the last op, where the device lacks something for it. Code of another language, which the
   // exception passes through, makes one of its own of it.
@@ -126,8 +127,8 @@ bool adds_sparse_gradients(const c10::OperatorHandle& op, const torch::jit::Stac
   const auto& of_b = *at::sparse::get_sparse_impl(b);
   // Gradients of one row each are coalesced, too; other sums of coalesced tensors are the user's.
   const bool are_coalesced = of_a.coalesced() && of_b.coalesced();
-  const bool are_gradients = !at::GradMode::is_enabled() && of_a.nnz() == 1 && of_b.nnz() == 1;
-  return (!are_coalesced || are_gradients) && of_a.sparse_dim() == of_b.sparse_dim() &&
+  const bool have_one_row = of_a.nnz() == 1 && of_b.nnz() == 1;
+  return (!are_coalesced || have_one_row) && of_a.sparse_dim() == of_b.sparse_dim() &&
          a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          arguments[2].toScalar().equal(1);
 }
@@ -144,7 +145,9 @@ void add_sparse_gradients(torch::jit::Stack& stack) {
 
 void record_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   RecorderState* recorder = recorder_of_this_thread();
-  if (recorder != nullptr && adds_sparse_gradients(op, *stack)) return add_sparse_gradients(*stack);
+  if (recorder != nullptr && recorder->in_backward && adds_sparse_gradients(op, *stack)) {
+    return add_sparse_gradients(*stack);
+  }
   const c10::impl::ExcludeDispatchKeyGuard nested_calls_are_part_of_this_one(kCaptureKey);
   const c10::DispatchKeySet below =
       keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kCaptureKey);
@@ -319,6 +322,7 @@ void run_training(RecorderState& recorder, const TrainingStep& step, const Batch
   note_more(*recorder.ops, returned);
   if (scaled_loss) loss = loss * batch.back();
   recorder.ops->enter_backward();
+  recorder.in_backward = true;
   loss.backward();
 }
 
@@ -352,9 +356,12 @@ Recording record(const TrainingStep& step, const Batch& batch, const RecordOptio
 class AnsweredBooleans::Impl {
  public:
   explicit Impl(const std::shared_ptr<RecorderState>& state)
-      : booleans(state->booleans), state_(recorder_kind(), state) {}
+      : booleans(state->booleans),
+        in_backward(state->in_backward),
+        state_(recorder_kind(), state) {}
 
   const HostBooleans& booleans;
+  bool& in_backward;
 
  private:
   c10::DebugInfoGuard state_;
@@ -365,6 +372,7 @@ AnsweredBooleans::AnsweredBooleans(std::vector<bool> answers)
     : impl_(std::make_unique<Impl>(std::make_shared<RecorderState>(std::move(answers)))) {}
 AnsweredBooleans::~AnsweredBooleans() = default;
 const std::vector<bool>& AnsweredBooleans::read() const { return impl_->booleans.read; }
+void AnsweredBooleans::enter_backward() { impl_->in_backward = true; }
 
 Batch without_scale(const Batch& batch) { return {batch.begin(), batch.end() - 1}; }
 

@@ -37,8 +37,8 @@ struct Recording {
 };
 
 // While it lives, the step that this thread runs, unrecorded, reads these Booleans in the places of
-// the first ones that the host asks for, whatever the tensors hold; and sparse gradients of one
-// variable are added as in a recording.
+// the first ones that the host asks for, whatever the tensors hold; and in its backward pass sparse
+// gradients of one variable are added as in a recording.
 class AnsweredBooleans {
  public:
   explicit AnsweredBooleans(std::vector<bool> answers);
@@ -48,6 +48,8 @@ class AnsweredBooleans {
 
   // All that the host has read so far.
   [[nodiscard]] const std::vector<bool>& read() const;
+  // What the thread runs from here on is the backward pass.
+  void enter_backward();
 
  private:
   class Impl;

@@ -145,12 +145,11 @@ std::string name_of_value(const ir::Graph& graph, std::size_t index) {
 }
 
 Subject::Subject(const TrainingStep& step, bool training, bool scaled_loss,
-                 std::function<void()> look_around, std::int64_t rows)
+                 std::function<void()> look_around)
     : step_(checked(step, training)),
       training_(training),
       scaled_loss_(scaled_loss),
       look_around_(std::move(look_around)),
-      rows_(rows),
       device_(device_of(step)) {
   for (const NamedTensor& each : step_.buffers) buffers_.push_back(each.tensor.detach().clone());
   host_generator_ = generator_state(at::kCPU);
@@ -167,11 +166,6 @@ Subject::~Subject() {
 }
 
 std::int64_t Subject::example_rows() const { return autodist::example_rows(step_); }
-
-std::int64_t Subject::recorded_rows() const {
-  constexpr std::int64_t kLeast = 4;  // what is recorded has several sizes
-  return rows_ == 0 ? example_rows() : std::min(example_rows(), std::max(rows_, kLeast));
-}
 
 Batch Subject::rows(std::int64_t start, std::int64_t count) const {
   Batch batch;
@@ -209,16 +203,8 @@ bool Subject::call_on_example(std::uint64_t seed_of_run) const {
   look_around();
   seed(seed_of_run);
   const PlainOps plain_ops;
-  const auto call = [&](std::int64_t count) {
-    static_cast<void>(forward(rows(0, std::max<std::int64_t>(count, 1))));
-  };
   try {
-    try {
-      call(example_rows());
-    } catch (const c10::OutOfMemoryError&) {
-      if (recorded_rows() == example_rows()) throw;
-      call(recorded_rows());
-    }
+    static_cast<void>(forward(rows(0, std::max<std::int64_t>(example_rows(), 1))));
     return true;
   } catch (const Error&) {  // as where Ctrl-C was pressed
     throw;
@@ -320,6 +306,7 @@ Values Subject::run(const ir::Graph& graph, const Batch& batch, std::uint64_t se
   std::vector<at::Tensor> returned = forward(batch);
   Values values;
   for (const at::Tensor& output : returned) values.push_back(output.detach());
+  if (booleans) booleans->enter_backward();
   backward(std::move(returned), batch);
   for (const at::Tensor& variable : bindings(graph, {}).variables) {
     values.push_back(variable.grad());

@@ -33,9 +33,9 @@ class Subject {
   // that cannot be captured as it is declared: an empty function, parameters on two devices,
   // something to train that the model has not. Parameters that the step does not train require no
   // gradient meanwhile.
-  // `look_around` and `rows` are capture::Options'; they may be empty and 0.
+  // `look_around` is capture::Options'; it may be empty.
   Subject(const TrainingStep& step, bool training, bool scaled_loss = false,
-          std::function<void()> look_around = {}, std::int64_t rows = 0);
+          std::function<void()> look_around = {});
   // Puts them back.
   ~Subject();
   Subject(const Subject&) = delete;
@@ -49,8 +49,6 @@ class Subject {
   }
   // Samples of the example; 0 where no input is batched.
   [[nodiscard]] std::int64_t example_rows() const;
-  // Those of them that recordings and measurements take; not of a graph that the example alone has.
-  [[nodiscard]] std::int64_t recorded_rows() const;
 
   // `count` rows of the example from row `start` on, as often round as needed. Rows that come a
   // second time have their elements rolled, so that no two are equal. Fresh memory.
@@ -87,7 +85,6 @@ class Subject {
   bool training_;
   bool scaled_loss_;
   std::function<void()> look_around_;
-  std::int64_t rows_ = 0;
   std::vector<bool> answers_;
   std::shared_ptr<OpTraitsTable> traits_ = std::make_shared<OpTraitsTable>();
   at::Device device_ = at::kCPU;

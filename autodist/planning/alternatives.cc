@@ -10,7 +10,7 @@ namespace autodist::planning {
 
 std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
                                                  const cluster::Cluster& cluster, bool cpu_only,
-                                                 const std::string& chosen) {
+                                                 const std::string& chosen, std::int64_t batch) {
   passes::Options options = declared_options(cluster, *graph, cpu_only);
   options.verify_each = false;
   std::vector<report::Alternative> alternatives;
@@ -25,7 +25,7 @@ std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph
     try {
       const strategy::Strategy strategy = choose_strategy(request, *graph, cluster, warnings);
       each.busiest = report::busiest_rank(
-          passes::rewrite(graph, strategy, cluster, options, source_of(request)));
+          passes::rewrite(graph, strategy, cluster, options, source_of(request)), batch);
     } catch (const Error& error) {
       each.refused = error.what();
     }

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,9 +15,9 @@ namespace autodist::planning {
 
 // Every builder with its defaults, in the order of help, and what its Program puts on the busiest
 // rank. `chosen` is "NAME" or "NAME:key=value,…", or empty for a strategy from elsewhere. A builder
-// that cannot serve this graph and cluster says why.
+// that cannot serve this graph and cluster says why. `batch`: as for report::traffic_of().
 std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
                                                  const cluster::Cluster& cluster, bool cpu_only,
-                                                 const std::string& chosen);
+                                                 const std::string& chosen, std::int64_t batch);
 
 }  // namespace autodist::planning

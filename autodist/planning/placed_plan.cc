@@ -73,9 +73,7 @@ std::optional<SimulatedPlan> faster_by_placement(const std::shared_ptr<const ir:
                                                  const passes::Options& options,
                                                  const CostsInMicroBatches& costs, Seconds step,
                                                  Seconds limit, const std::function<bool()>& stop) {
-  const std::vector<cluster::Place> ranks = cluster::ranks_of(cluster);
-  const auto serves = [](const cluster::Place& place) { return place.serves_only; };
-  if (std::any_of(ranks.begin(), ranks.end(), serves)) return {};
+  const std::vector<cluster::Place> ranks = cluster::computing_ranks_of(cluster);
   const OnCluster problem = on_cluster(*graph, cluster);
   const SteadyClock clock;
   const Seconds begun = clock.now();

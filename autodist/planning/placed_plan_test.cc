@@ -60,6 +60,10 @@ TEST(PlacedPlan, GivesServersNoStage) {
   EXPECT_EQ(plan.strategy.replicas.size(), 2U);
   ASSERT_EQ(plan.program.ranks.size(), 3U);
   EXPECT_FALSE(plan.program.computes(program::Rank(2)));
+  const auto in_micro_batches = [&](const program::Program& program, std::int64_t) {
+    return costs(program);
+  };
+  EXPECT_TRUE(faster_by_placement(graph, cluster, {}, in_micro_batches, Seconds{1e6}, {}, nullptr));
 }
 
 TEST(PlacedPlan, TakesOverWhereNoReplicaFits) {

@@ -170,6 +170,7 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
   if (!request.calibration_file.empty()) {
     page.sources.push_back(std::filesystem::path(request.calibration_file).filename().string());
   }
+  page.batch = request.how.costs.batch * request.how.costs.micro_batches;
   sim::check_devices(program, cluster);
   try {
     PlanPage(page, cluster, request).fill(program);
@@ -177,8 +178,8 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
     // A graph without times, devices without figures, a strategy that has no simulated form.
     page.remarks.push_back(fmt::format("No prediction: {}", error.what()));
     page.prediction = nullptr;
-    page.alternatives =
-        alternatives_of(graph, cluster, request.how.passes.cpu_only, builder_of(request.chosen_by));
+    page.alternatives = alternatives_of(graph, cluster, request.how.passes.cpu_only,
+                                        builder_of(request.chosen_by), page.batch);
   }
 }
 

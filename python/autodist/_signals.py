@@ -103,15 +103,15 @@ def workers_of(loader):
         yield
         return
     own = loader.worker_init_fn
-    loader.worker_init_fn = functools.partial(_begin_worker, own)
+    loader.worker_init_fn = functools.partial(_begin_worker, own, os.getpid())
     try:
         yield
     finally:
         loader.worker_init_fn = own
 
 
-def _begin_worker(own, number):
-    _autodist.end_by_parent_alone()
+def _begin_worker(own, rank, number):
+    _autodist.end_by_alone(rank)
     if own is not None:
         own(number)
 

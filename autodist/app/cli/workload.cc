@@ -1,6 +1,5 @@
 #include "autodist/app/cli/workload.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "autodist/app/cli/parse_errors.h"
@@ -57,9 +56,8 @@ void put_workload(const Workload& workload, const cluster::Cluster& cluster, boo
   const bool is_whole = workload.batch > 0;
   const std::int64_t samples = is_whole ? workload.batch : workload.replica_batch;
   if (samples == 0) return;
-  const auto ranks = cluster::ranks_of(cluster, cpu_only);
-  const std::int64_t replicas =
-      std::count_if(ranks.begin(), ranks.end(), [](const auto& rank) { return !rank.serves_only; });
+  const auto replicas =
+      static_cast<std::int64_t>(cluster::computing_ranks_of(cluster, cpu_only).size());
   const std::int64_t parts = costs.micro_batches * (is_whole ? replicas : 1);
   costs.batch = (samples + parts - 1) / parts;
   if (samples == parts * costs.batch) return;

@@ -251,7 +251,7 @@ void bind_job(py::module_& module) {
       .def("distribute", &distribute)
       .def("distribute_steps", &distribute_steps);
   module.def("end_at_second_signal", &app::end_at_second_signal);
-  module.def("end_by_parent_alone", &app::end_by_parent_alone);
+  module.def("end_by_alone", &app::end_by_alone);
   module.def("tell_chief_to_stop", &tell_chief_to_stop);
   module.def("stop_signal_is_the_starters",
              [] { return app::stop_signal_is_the_starters(app::process_environment()); });

@@ -55,9 +55,6 @@ capture::Options options_of(JoinedJob& job, const Captured& step) {
   capture::Options options;
   options.seed = step.seed;
   options.scaled_loss = step.scaling.has_value();
-  // A batch is divided among ranks, and into micro-batches.
-  const std::int64_t parts = std::int64_t{job.size()} * job.options().accumulate;
-  options.rows = (autodist::example_rows(step.step) + parts - 1) / parts;
   options.look_around = [&job, before = Seconds{0}]() mutable {
     const Seconds now = job.clock().now();
     if (now - before < kBetweenOps) return;
