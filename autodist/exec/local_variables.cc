@@ -385,6 +385,7 @@ void LocalVariables::overwrite(program::SliceId id, const comm::Payload& paramet
 
 void LocalVariables::reload(ir::VariableId variable) {
   Local& local = locals_[variable.value];
+  watch_.follow(variable);
   if (shadows_version(local)) {
     local.installed.block_host(WaitSite::kShadowReload);
     local.shadow.copy_(local.tensor);

@@ -104,6 +104,17 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable) {
   return now == before ? std::nullopt : std::optional(now);
 }
 
+void TensorWatch::follow(ir::VariableId variable) {
+  const Watched& watched = watched_[variable.value];
+  const torch::Tensor& model = watched.model;
+  const bool lies_elsewhere = model.data_ptr() != watched.handle.data_ptr();
+  const bool fits = of_one_kind(model, watched.handle) && !model.is_inference() &&
+                    model.strides() == watched.handle.strides();
+  if (!lies_elsewhere || !fits) return;
+  const torch::NoGradGuard no_gradients;
+  watched.handle.set_data(model.detach());
+}
+
 void TensorWatch::forget(ir::VariableId variable) {
   watched_[variable.value].digest.reset();
   writes(variable);

@@ -47,6 +47,9 @@ class TensorWatch {
   // if somebody else has kept the old storage, that stays as it is, and the job has another. By the
   // thread that steps. REQUIRES: check_kind().
   std::optional<std::uint64_t> take_change(ir::VariableId variable);
+  // The job's tensor lies where the model's does from here on, where another of the job's steps has
+  // taken values that lie elsewhere. By the thread that steps.
+  void follow(ir::VariableId variable);
   [[nodiscard]] bool is_noted(ir::VariableId variable) const {
     return watched_[variable.value].digest.has_value();
   }

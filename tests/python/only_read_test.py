@@ -238,6 +238,30 @@ def shared_storage():
         expect_as_now(step)
 
 
+def storage_of_two_steps():
+    """Both train the model whose parameter gets other storage before one of them."""
+    x, y = torch.randn(8, 4), torch.randn(8, 1)
+    losses = {"one": lambda m, x, y: functional.mse_loss(m(x), y),
+              "two": lambda m, x, y: functional.l1_loss(m(x), y)}
+    for order in (("one", "two"), ("two", "one")):
+        model, plain = nn.Linear(4, 1), nn.Linear(4, 1)
+        plain.load_state_dict(model.state_dict())
+        make = lambda name: autodist.TrainingStep(
+            model, losses[name], torch.optim.SGD(model.parameters(), lr=0.1), (x, y))
+        descent = torch.optim.SGD(plain.parameters(), lr=0.1)
+        with alone().distribute_steps(one=make("one"), two=make("two")) as steps:
+            for _ in range(3):
+                for each in (model, plain):
+                    each.weight.data = torch.full((1, 4), 0.5)
+                for name in order:
+                    loss = losses[name](plain, x, y)
+                    descent.zero_grad()
+                    loss.backward()
+                    descent.step()
+                    assert abs(float(steps[name](x, y)) - float(loss)) < 1e-6, (order, name)
+        assert torch.allclose(model.weight, plain.weight, atol=1e-6), order
+
+
 class Momentum(nn.Module):
     """Its encoder follows in its forward pass."""
 
@@ -281,5 +305,6 @@ deep_changes()
 late_teachers()
 kept_storage()
 shared_storage()
+storage_of_two_steps()
 updated_within()
 print("what a step reads: followed, or refused")
