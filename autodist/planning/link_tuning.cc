@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
+#include "autodist/sim/collective_cost.h"
 #include "autodist/sim/cost_model.h"
 #include "autodist/sim/uplinks.h"
 
@@ -40,21 +40,20 @@ Bytes exchanged_bytes(const ir::Graph& graph) {
   return bytes;
 }
 
-// Of what a ring over all ranks passes besides the cards: uplinks, and links within a node.
-double least_beside_cards(const cluster::Cluster& cluster) {
+// Of a ring over all ranks.
+sim::CollectiveLinks links_of(const cluster::Cluster& cluster) {
+  std::vector<sim::NodeLinks> nodes;
   std::vector<double> cards;
   for (const cluster::Node& node : cluster.nodes) {
-    cards.push_back(node.bandwidth_bytes_per_s * sim::EngineCost{}.goodput);
+    const double payload = node.bandwidth_bytes_per_s * sim::EngineCost{}.goodput;
+    nodes.push_back({payload, node.latency, node.intra_node_bytes_per_s});
+    cards.push_back(payload);
   }
   std::vector<std::uint32_t> ring;
-  double least = std::numeric_limits<double>::infinity();
   for (const cluster::Place& place : cluster::computing_ranks_of(cluster)) {
-    const auto node = static_cast<std::uint32_t>(place.node);
-    const bool is_second = !ring.empty() && ring.back() == node;
-    if (is_second) least = std::min(least, cluster.nodes[node].intra_node_bytes_per_s);
-    ring.push_back(node);
+    ring.push_back(static_cast<std::uint32_t>(place.node));
   }
-  return std::min(least, sim::Uplinks(cluster, cards).least_of_ring(ring));
+  return sim::links_of(ring, nodes, sim::Uplinks(cluster, cards));
 }
 
 }  // namespace
@@ -112,12 +111,9 @@ void put_tuning(const comm::LinkFigures& figures, const ir::Graph& graph,
 
 sim::Calibration library_costs(const comm::LibraryFigures& figures, std::size_t ranks,
                                const cluster::Cluster& cluster) {
-  const bool alone = cluster.nodes.size() == 1;
-  const cluster::SlowestLink link = cluster::slowest_link(cluster);
-  const double rate =
-      alone ? cluster.nodes.front().intra_node_bytes_per_s
-            : std::min(link.bytes_per_s * sim::EngineCost{}.goodput, least_beside_cards(cluster));
-  const Seconds latency = alone ? Seconds{} : link.latency;
+  const sim::CollectiveLinks links = links_of(cluster);
+  const double rate = sim::ring_bytes_per_s(links);
+  const Seconds latency = sim::ring_latency(links);
   const auto members = static_cast<double>(ranks);
   const double rounds = 2 * (members - 1);
   const double round = std::max(figures.call.value / rounds - latency.value, kShortestRound);

@@ -63,6 +63,7 @@ TEST(LinkTuning, WhatAStrategySaysStays) {
 cluster::Cluster two_nodes(double slow_bits_per_s) {
   cluster::Cluster cluster;
   cluster.nodes.resize(2);
+  for (cluster::Node& node : cluster.nodes) node.cpus.resize(1);
   cluster.nodes[1].bandwidth_bytes_per_s = slow_bits_per_s / 8;
   return cluster;
 }
@@ -91,7 +92,6 @@ TEST(LinkTuning, ALibraryIsMeasuredAgainstTheNarrowestOfItsLinks) {
   cluster::Cluster cluster = two_nodes(1e9);
   cluster.nodes[0].address = "a";
   cluster.nodes[1].address = "b";
-  for (cluster::Node& node : cluster.nodes) node.cpus.resize(1);
   const comm::LibraryFigures measured{Seconds{4.9e-3}, 10e6};
   const double plain = library_costs(measured, 2, cluster).at("collective_efficiency");
   cluster.switches = {{"r", {"a"}, 8}, {"s", {"b"}, 8}};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autodist/base/sort_unique.h"
+
 namespace autodist::sim {
 namespace {
 
@@ -15,6 +17,27 @@ double ring(double bytes, std::uint32_t n, double bytes_per_s, double per_round)
 
 }  // namespace
 
+CollectiveLinks links_of(const std::vector<std::uint32_t>& ring,
+                         const std::vector<NodeLinks>& nodes, const Uplinks& uplinks) {
+  CollectiveLinks links;
+  links.ranks = static_cast<std::uint32_t>(ring.size());
+  std::vector<std::uint32_t> used = ring;
+  sort_unique(used);
+  links.nodes = static_cast<std::uint32_t>(used.size());
+  links.node_bytes_per_s = std::min(nodes[used.front()].bytes_per_s, uplinks.least_of_ring(ring));
+  for (const std::uint32_t node : used) {
+    links.node_bytes_per_s = std::min(links.node_bytes_per_s, nodes[node].bytes_per_s);
+    links.node_latency = std::max(links.node_latency, nodes[node].latency);
+    if (std::count(ring.begin(), ring.end(), node) < 2) continue;
+    links.intra_bytes_per_s = std::min(links.intra_bytes_per_s, nodes[node].intra_bytes_per_s);
+  }
+  return links;
+}
+
+Seconds ring_latency(const CollectiveLinks& links) {
+  return links.nodes < 2 ? links.intra_latency : links.node_latency;
+}
+
 double ring_bytes_per_s(const CollectiveLinks& links) {
   if (links.nodes < 2) return links.intra_bytes_per_s;
   return std::min(links.node_bytes_per_s, links.intra_bytes_per_s);
@@ -23,9 +46,8 @@ double ring_bytes_per_s(const CollectiveLinks& links) {
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes) {
   if (links.ranks < 2) return {};
   const auto size = static_cast<double>(bytes.value);
-  const bool across = links.nodes > 1;
   const double rate = ring_bytes_per_s(links);
-  const Seconds latency = across ? links.node_latency : links.intra_latency;
+  const Seconds latency = ring_latency(links);
   switch (cost.kind) {
     case CollectiveKind::kRing:
       return cost.start + Seconds(ring(size, links.ranks, rate * cost.efficiency,

@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "autodist/base/units.h"
+#include "autodist/sim/uplinks.h"
 
 namespace autodist::sim {
 
@@ -20,6 +22,16 @@ struct CollectiveLinks {
   double intra_bytes_per_s = std::numeric_limits<double>::infinity();
   Seconds intra_latency{1e-6};
 };
+
+// Of one node.
+struct NodeLinks {
+  double bytes_per_s = 0;  // payload that its NIC carries, each way
+  Seconds latency;
+  double intra_bytes_per_s = 0;  // between its ranks
+};
+// `ring`: the nodes of the members, in the order of the ranks; numbers in `nodes`, not empty.
+CollectiveLinks links_of(const std::vector<std::uint32_t>& ring,
+                         const std::vector<NodeLinks>& nodes, const Uplinks& uplinks);
 
 enum class CollectiveKind : std::uint8_t {
   kRing,             // alpha-beta: 2 (n-1) rounds of bytes / n
@@ -39,8 +51,10 @@ constexpr std::int64_t ring_part(std::int64_t bytes, std::int64_t index, std::in
   return bytes * (index + 1) / count - bytes * index / count;
 }
 
-// Bytes per second of a ring over all members: of the narrowest link that it passes.
+// Bytes per second of a ring over all members, of the narrowest link that it passes; and what
+// passing a part on takes besides.
 double ring_bytes_per_s(const CollectiveLinks& links);
+Seconds ring_latency(const CollectiveLinks& links);
 
 // An all-reduce of `bytes` over all members. 0 for a single rank.
 Seconds all_reduce_seconds(const CollectiveCost& cost, const CollectiveLinks& links, Bytes bytes);

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "autodist/base/check.h"
-#include "autodist/base/sort_unique.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/sim/job_tables.h"
 
@@ -48,21 +47,13 @@ void JobTables::add_nodes(const program::Program& program, const cluster::Cluste
 }
 
 CollectiveLinks JobTables::links_between(const std::vector<program::Rank>& members) const {
-  CollectiveLinks links;
-  links.ranks = static_cast<std::uint32_t>(members.size());
-  std::vector<std::uint32_t> ring;  // nodes, in the order of the ranks
+  std::vector<std::uint32_t> ring;
   for (program::Rank member : members) ring.push_back(node_of_rank[member.value]);
-  std::vector<std::uint32_t> used = ring;
-  sort_unique(used);
-  links.nodes = static_cast<std::uint32_t>(used.size());
-  links.node_bytes_per_s = std::min(nodes[used.front()].bytes_per_s, uplinks.least_of_ring(ring));
-  for (std::uint32_t node : used) {
-    links.node_bytes_per_s = std::min(links.node_bytes_per_s, nodes[node].bytes_per_s);
-    links.node_latency = Seconds(std::max(links.node_latency.value, nodes[node].latency));
-    if (std::count(ring.begin(), ring.end(), node) < 2) continue;
-    links.intra_bytes_per_s = std::min(links.intra_bytes_per_s, nodes[node].intra_bytes_per_s);
+  std::vector<NodeLinks> of_nodes;
+  for (const NodeTable& node : nodes) {
+    of_nodes.push_back({node.bytes_per_s, Seconds(node.latency), node.intra_bytes_per_s});
   }
-  return links;
+  return links_of(ring, of_nodes, uplinks);
 }
 
 void JobTables::add_collectives(const program::Program& program, const CostModel& costs) {
