@@ -50,7 +50,11 @@ class SliceDriver::Performer {
                      bytes_.payload);
   }
   void operator()(const protocol::SendRows& effect) const {
-    rank_.link_.post(effect.to, {Topic::kRows, effect.slice}, effect.step, bytes_.payload);
+    // Before all else: its step waits for it.
+    rank_.link_.post(
+        effect.to,
+        {Subject(effect.with_result ? Topic::kResultAndRows : Topic::kRows).kind(), effect.step,
+         effect.slice.value, bytes_.samples, Seconds{}, bytes_.payload, bytes_.rider});
   }
   void operator()(const protocol::TakeRows& effect) const {
     rank_.slices_.fetcher.take(effect.slice, effect.step, bytes_.payload);
@@ -74,8 +78,10 @@ class SliceDriver::Performer {
                      [&rank = rank_, effect] { rank.install(effect.variable, effect.step); });
   }
   void operator()(const protocol::GiveRows& effect) const {
-    rank_.jobs_.push(effect.step, Seconds{}, [&rank = rank_, effect] {
-      rank.give_rows(effect.slice, effect.to, effect.step);
+    EventBytes result;
+    if (effect.with_result) result = {bytes_.samples, {}, bytes_.rider, {}};
+    rank_.jobs_.push(effect.step, Seconds{}, [&rank = rank_, effect, result = std::move(result)] {
+      rank.give_rows(effect, result);
     });
   }
 
@@ -152,10 +158,9 @@ void SliceDriver::install(ir::VariableId variable, std::uint64_t step) {
   tell(protocol::Installed{variable});
 }
 
-void SliceDriver::give_rows(program::SliceId slice, program::Rank to, std::uint64_t step) {
-  EventBytes bytes;
-  bytes.payload = slices_.owner.give_rows(slice, to, step);
-  tell(protocol::RowsGiven{to, slice, step}, bytes);
+void SliceDriver::give_rows(const protocol::GiveRows& effect, EventBytes bytes) {
+  bytes.payload = slices_.owner.give_rows(effect.slice, effect.to, effect.step);
+  tell(protocol::RowsGiven{effect.to, effect.slice, effect.step, effect.with_result}, bytes);
 }
 
 void SliceDriver::take_result(program::SliceId slice, std::uint64_t step, const EventBytes& bytes) {

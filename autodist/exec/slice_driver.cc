@@ -101,6 +101,9 @@ void SliceDriver::take(const comm::Frame& frame) {
     case Topic::kAsk:
       slices_.owner.keep_ask(slice, from, step, frame.payload);
       return tell(protocol::AskArrived{from, slice, step});
+    case Topic::kResultAndRows:
+      tell(protocol::ResultArrived{slice, step - 1}, {frame.header.samples, {}, frame.rider, {}});
+      [[fallthrough]];
     case Topic::kRows:
       slices_.fetcher.take(slice, step, frame.payload);
       return tell(protocol::RowsArrived{slice});

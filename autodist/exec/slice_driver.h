@@ -87,7 +87,7 @@ class SliceDriver {
   [[nodiscard]] Seconds needed(ir::VariableId variable) const { return needed_[variable.value]; }
 
   // Whether messages on the topic are for take(), which is the receiving thread's.
-  [[nodiscard]] static bool takes(Topic topic) { return topic <= Topic::kRows; }
+  [[nodiscard]] static bool takes(Topic topic) { return topic <= Topic::kResultAndRows; }
   void take(const comm::Frame& frame);
 
  private:
@@ -108,7 +108,8 @@ class SliceDriver {
   void measure(program::SliceId slice, std::uint64_t step);
   void update_slice(program::SliceId slice, std::uint64_t step);
   void install(ir::VariableId variable, std::uint64_t step);
-  void give_rows(program::SliceId slice, program::Rank to, std::uint64_t step);
+  // `bytes`: of the result that goes with them, if one does.
+  void give_rows(const protocol::GiveRows& effect, EventBytes bytes);
   void take_result(program::SliceId slice, std::uint64_t step, const EventBytes& bytes);
   void post_sums(Subject subject, std::uint64_t step, Seconds needed,
                  const std::vector<SquaredSums>& sums);

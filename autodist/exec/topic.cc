@@ -4,7 +4,7 @@
 
 namespace autodist::exec {
 
-static_assert(static_cast<int>(Topic::kMove) == 54, "docs/formats/wire.md has the numbers");
+static_assert(static_cast<int>(Topic::kMove) == 55, "docs/formats/wire.md has the numbers");
 static_assert(static_cast<std::size_t>(Topic::kMove) < comm::kKindLimit);
 
 std::string name_of(Topic topic, comm::MessageId id) {
@@ -22,6 +22,7 @@ std::string name_of(Topic topic, comm::MessageId id) {
       return "flag of finite gradients";
     case Topic::kAsk:
     case Topic::kRows:
+    case Topic::kResultAndRows:
       return fmt::format("rows of slice {}", id);
     case Topic::kTransfer:
       return fmt::format("transfer {}", id);

@@ -18,13 +18,14 @@ enum class Topic : std::uint8_t {
   // The gradients' way.
   kContribution = static_cast<std::uint8_t>(comm::FrameKind::kFirstMessage),  // slice
   kResult,                                                                    // slice
-  kSums,      // slice: its sums of squares, for a clip
-  kLambSums,  // slice: the two of LAMB
-  kWholeSum,  // variable that no slice carries
-  kFlag,      // 0: whether the rank's gradients are finite
-  kAsk,       // slice: numbers of rows, to the owner
-  kRows,      // slice: those rows, from the owner
-  kTransfer,  // transfer between stages of a placed graph
+  kSums,           // slice: its sums of squares, for a clip
+  kLambSums,       // slice: the two of LAMB
+  kWholeSum,       // variable that no slice carries
+  kFlag,           // 0: whether the rank's gradients are finite
+  kAsk,            // slice: numbers of rows, to the owner
+  kRows,           // slice: those rows, from the owner
+  kResultAndRows,  // slice: and what kResult says of the step before
+  kTransfer,       // transfer between stages of a placed graph
 
   // Of a step, between all computing ranks.
   kStepSums,  // 0: of a step whose sums no slice carries

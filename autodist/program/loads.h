@@ -19,7 +19,7 @@
 namespace autodist::program {
 
 // A block of rows is one slice: few messages per step, none of them too large to be overtaken.
-inline constexpr std::int64_t kRowBlockBytes = 32 << 20;
+inline constexpr std::int64_t kRowBlockBytes = 128 << 20;
 // Of the two forms of listed rows (docs/formats/wire.md): the number of a row in a list, and the
 // mask of a block of `rows` rows.
 inline constexpr std::int64_t kRowNumberBytes = 8;

@@ -62,7 +62,11 @@ void RankProtocol::combine(SliceId id, Effects& effects) {
 
 void RankProtocol::result_is_made(SliceId id, Step step, Effects& effects) {
   const Job::Slice& slice = job_->slice(id);
-  if (!slice.by_all) effects.add(Return{id, step});
+  if (slice.asked_for && !combined(id).asked.empty()) {
+    answer_those_who_have_not_asked(id, step, effects);
+  } else if (!slice.by_all) {
+    effects.add(Return{id, step});
+  }
   const bool installs = slice.by_all || slice.route.is_direct() ? job_->is_member(slice, self_)
                                                                 : job_->stop(slice, self_).installs;
   if (installs) effects.add(Take{id, step});

@@ -53,6 +53,7 @@ struct RowsGiven {
   Rank to;
   SliceId slice;
   Step step = 0;
+  bool with_result = false;
 };
 struct ResultArrived {
   SliceId slice;
@@ -134,7 +135,7 @@ struct Return {
   SliceId slice;
   Step step = 0;
 };
-// Sends an asynchronous slice's result to one rank, never itself.
+// Sends a slice's result to one rank, never itself.
 struct Answer {
   Rank to;
   SliceId slice;
@@ -157,11 +158,13 @@ struct Ask {
   SliceId slice;
   Step step = 0;
 };
-// Sends rows that GiveRows has found, to another rank.
+// Sends rows that GiveRows has found, to another rank; in the same message the result of the step
+// before, where that is still to be sent: ResultArrived stands before RowsArrived then.
 struct SendRows {
   Rank to;
   SliceId slice;
   Step step = 0;
+  bool with_result = false;
 };
 // Rows that GiveRows has found are this rank's own: RowsArrived follows.
 struct TakeRows {
@@ -197,6 +200,7 @@ struct GiveRows {
   Rank to;
   SliceId slice;
   Step step = 0;
+  bool with_result = false;
 };
 
 // Keeps a result for this rank, which came or was made here: Taken follows.

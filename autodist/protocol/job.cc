@@ -42,6 +42,8 @@ Job::Job(const program::Program& program)
     table.by_all = goes_to_all(slice.exchange);
     table.route = routes.add(slice);
     table.relays = !table.route.is_direct() && adds_on_the_way(slice);
+    table.asked_for = !keeps_whole_copies(slice.exchange) && table.synchronous && table.ring == 1 &&
+                      table.route.is_direct();
     table.member_count = static_cast<std::uint32_t>(slice.members.size());
     table.members = &slice.members;
     for (const program::Piece& piece : slice.pieces) {

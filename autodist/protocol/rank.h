@@ -171,6 +171,7 @@ class RankProtocol {
   void install_if_ready(VariableId id, Effects& effects);
   void publish(VariableId id, Effects& effects);
   void give_early_asks(SliceId id, Effects& effects);
+  void answer_those_who_have_not_asked(SliceId id, Step step, Effects& effects);
 
   void go_on(SliceId id, Effects& effects);
   void tell(SliceId id, Step step, bool lamb, Effects& effects);

@@ -95,6 +95,30 @@ TEST(RankProtocol, GivesRowsAtOnceWhereTheStepMayUseAnEarlierVersion) {
   EXPECT_EQ(effects.size(), 1U) << "its step needs a version that is not there yet";
 }
 
+// A message less for everyone who waits; the others learn of the version as they always do.
+TEST(RankProtocol, SendsTheResultWithRowsThatWereAskedForBefore) {
+  const program::Slice rows = exchanged(program::Rows{program::RowTransfer::kFetch});
+  const program::Program program = small_program(4, 3, {owned_by(3, rows)});
+  const Job job(program);
+  RankProtocol owner(job, Rank(3), kFirst);
+  Effects effects;
+  owner.on(AskArrived{Rank(1), SliceId(0), kFirst + 1}, effects);
+  for (const std::uint32_t member : {0, 1, 2}) {
+    owner.on(ContributionArrived{Rank(member), SliceId(0), kFirst}, effects);
+  }
+  effects.shrink_to(0);
+  owner.on(Merged{SliceId(0)}, effects);
+  ASSERT_EQ(effects.size(), 3U);
+  EXPECT_EQ(std::get<Answer>(effects[0]).to, Rank(0));
+  EXPECT_EQ(std::get<Answer>(effects[1]).to, Rank(2));
+  const auto given = std::get<GiveRows>(effects[2]);
+  EXPECT_EQ(given.to, Rank(1));
+  owner.on(RowsGiven{given.to, given.slice, given.step, given.with_result}, effects);
+  EXPECT_TRUE(std::get<SendRows>(effects[3]).with_result);
+  owner.on(AskArrived{Rank(0), SliceId(0), kFirst + 1}, effects);
+  EXPECT_FALSE(std::get<GiveRows>(effects[4]).with_result) << "it has been told";
+}
+
 TEST(Job, APartOfANormComesFromEverySliceAndFromEveryVariableThatNoneCarries) {
   const program::Program program =
       small_program(2, 2, {owned_by(0), owned_by(1)}, /*clipped=*/true, ir::Rule::kSgd,

@@ -224,7 +224,8 @@ class Bounding {
       for (program::Rank member : *slice.members) {
         if (member == owner) continue;
         move(member.value, owner.value, bytes.contribution);
-        if (!slice.by_all) move(owner.value, member.value, bytes.result);
+        // What is asked for may bring the result with it.
+        if (!slice.by_all && !slice.asked_for) move(owner.value, member.value, bytes.result);
         if (!fetched) continue;
         move(member.value, owner.value, bytes.asked);
         move(owner.value, member.value, bytes.fetched);

@@ -30,8 +30,9 @@ void Engine::Performer::send(MessageKind kind, program::Rank to, std::uint32_t i
 }
 
 void Engine::Performer::work(JobKind kind, std::uint32_t id, protocol::Step step, double needed,
-                             std::uint32_t from) const {
-  engine_.push_job(rank_, {static_cast<std::uint32_t>(step), needed, 0, kind, id, from});
+                             std::uint32_t from, bool with_result) const {
+  engine_.push_job(rank_,
+                   {static_cast<std::uint32_t>(step), needed, 0, kind, id, from, with_result});
 }
 
 // Whoever contributes pumps once everything is handed over, so that nobody turns to rank 0 first.
@@ -103,8 +104,9 @@ void Engine::Performer::operator()(const protocol::Ask& effect) const {
 }
 
 void Engine::Performer::operator()(const protocol::SendRows& effect) const {
-  send(MessageKind::kRows, effect.to, effect.slice.value, effect.step,
-       tables_.slices[effect.slice.value].fetched, 0);
+  const SliceTable& slice = tables_.slices[effect.slice.value];
+  send(effect.with_result ? MessageKind::kResultAndRows : MessageKind::kRows, effect.to,
+       effect.slice.value, effect.step, slice.fetched, 0);
   engine_.pump(rank_);
 }
 
@@ -130,7 +132,7 @@ void Engine::Performer::operator()(const protocol::Install& effect) const {
 }
 
 void Engine::Performer::operator()(const protocol::GiveRows& effect) const {
-  work(JobKind::kGiveRows, effect.slice.value, effect.step, 0, effect.to.value);
+  work(JobKind::kGiveRows, effect.slice.value, effect.step, 0, effect.to.value, effect.with_result);
 }
 
 void Engine::Performer::operator()(const protocol::Take& effect) const {
@@ -210,7 +212,7 @@ void Engine::job_done(const Event& event) {
       tell(r, protocol::Installed{ir::VariableId(job.id)});
       break;
     case JobKind::kGiveRows:
-      tell(r, protocol::RowsGiven{program::Rank(job.from), slice, job.step});
+      tell(r, protocol::RowsGiven{program::Rank(job.from), slice, job.step, job.with_result});
       break;
   }
   if (!ranks_[r].working && !ranks_[r].jobs.empty()) start_job(r);

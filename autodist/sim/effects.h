@@ -42,7 +42,7 @@ class Engine::Performer {
   void tell_all(MessageKind kind, std::uint32_t id, protocol::Step step, std::int64_t bytes,
                 double needed) const;
   void work(JobKind kind, std::uint32_t id, protocol::Step step, double needed,
-            std::uint32_t from = 0) const;
+            std::uint32_t from = 0, bool with_result = false) const;
 
   Engine& engine_;
   const JobTables& tables_;

@@ -95,6 +95,7 @@ class Engine {
     kFlag,
     kAsk,
     kRows,
+    kResultAndRows,
     kRing,
     kValue
   };
@@ -120,6 +121,7 @@ class Engine {
     JobKind kind = JobKind::kMerge;
     std::uint32_t id = 0;
     std::uint32_t from = 0;  // kGiveRows: who asked
+    bool with_result = false;
 
     friend bool operator<(const Job& a,
                           const Job& b) {  // later is "smaller": a heap's top is first
@@ -214,6 +216,7 @@ class Engine {
   // network.cc
   void post(const Message& message, double needed);
   double pass(double& rank, double& link, double own, double bytes) const;
+  [[nodiscard]] double of_the_rate(const Message& message) const;
   void pump(std::uint32_t rank);
   void depart(std::uint32_t index);
   void hop(const Event& event);

@@ -32,6 +32,11 @@ double Engine::pass(double& rank, double& link, double own, double bytes) const 
   return begin;
 }
 
+// What a message reaches of the rate of each link on its way.
+double Engine::of_the_rate(const Message& message) const {
+  return message.kind == MessageKind::kRing ? costs_.collectives.efficiency : 1;
+}
+
 std::uint32_t Engine::new_message(const Message& message) {
   if (unused_.empty()) {
     messages_.push_back(message);
@@ -68,13 +73,13 @@ void Engine::depart(std::uint32_t index) {
   rank_counters_[message.from].sent += message.bytes;
   Ends& ends = ends_[message.from];
   if (from == to) {
-    const double seconds = bytes / tables_.nodes[from].intra_bytes_per_s;
+    const double seconds = bytes / (tables_.nodes[from].intra_bytes_per_s * of_the_rate(message));
     const double begin = pass(ends.sending_inside, inside_[from], engine.message.value, seconds);
     message.sent = ends.sending_inside;
     schedule(begin, EventKind::kHead, message.to, message.from, index);
     return;
   }
-  const double rate = tables_.nodes[from].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
+  const double rate = tables_.nodes[from].bytes_per_s * of_the_rate(message);
   const double own = ring ? 0 : engine.message.value;
   const double start = pass(ends.sending, cards_[from].sending, own, bytes / rate);
   message.sent = ends.sending;
@@ -103,7 +108,8 @@ void Engine::hop(const Event& event) {
   const auto& path = tables_.uplinks.path(node_of(message.from), node_of(message.to));
   double& free = uplink_free_[event.place];
   const double start = std::max(now_, free);
-  free = start + static_cast<double>(message.bytes) / tables_.uplinks.rates()[event.place];
+  const double rate = tables_.uplinks.rates()[event.place] * of_the_rate(message);
+  free = start + static_cast<double>(message.bytes) / rate;
   message.sent = std::max(message.sent, free);
   ++message.hop;
   if (message.hop < path.size()) {
@@ -126,7 +132,7 @@ void Engine::head(const Event& event) {
                  index);
     return;
   }
-  const double rate = tables_.nodes[node].bytes_per_s * (ring ? costs_.collectives.efficiency : 1);
+  const double rate = tables_.nodes[node].bytes_per_s * of_the_rate(message);
   NodeCounters& counters = node_counters_[node];
   const double seconds = static_cast<double>(message.bytes) / rate;
   counters.receiving += own / ranks_on(node) + seconds;
@@ -213,6 +219,9 @@ void Engine::take(const Message& message) {
       return tell(here, protocol::Flagged{program::Rank(from), message.step, true});
     case MessageKind::kAsk:
       return tell(here, protocol::AskArrived{program::Rank(from), slice(), message.step});
+    case MessageKind::kResultAndRows:
+      tell(here, protocol::ResultArrived{slice(), message.step - 1});
+      [[fallthrough]];
     case MessageKind::kRows:
       return tell(here, protocol::RowsArrived{slice()});
     case MessageKind::kRing:

@@ -84,7 +84,10 @@ class Performing {
   void operator()(const Ask& e) const {
     send(job_.slice(e.slice).owner, AskArrived{self(), e.slice, e.step});
   }
-  void operator()(const SendRows& e) const { send(e.to, RowsArrived{e.slice}); }
+  void operator()(const SendRows& e) const {
+    if (e.with_result) send(e.to, ResultArrived{e.slice, e.step - 1});
+    send(e.to, RowsArrived{e.slice});
+  }
   void operator()(const TakeRows& e) const { start(RowsArrived{e.slice}); }
   void operator()(const Merge& e) const {
     hold(setting_, job_.awaited(job_.slice(e.slice), self()) > 0, "only who combines merges");
@@ -124,7 +127,9 @@ class Performing {
     once("install", self(), e.variable.value, e.step);
     start(Installed{e.variable});
   }
-  void operator()(const GiveRows& e) const { start(RowsGiven{e.to, e.slice, e.step}); }
+  void operator()(const GiveRows& e) const {
+    start(RowsGiven{e.to, e.slice, e.step, e.with_result});
+  }
   void operator()(const Take& e) const { start(Taken{e.slice, e.step}); }
   void operator()(const Open& /*e*/) const { world_.sleeps[rank_] = false; }
   void operator()(const Agreed& e) const { once("agree", self(), 0, e.step); }

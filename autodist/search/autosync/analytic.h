@@ -147,7 +147,7 @@ class Analytic {
   struct NodeTraffic {  // in a step, over a node's card and between its own ranks
     double bytes_out = 0;
     double bytes_in = 0;
-    Messages crossing;  // as many out as in
+    Messages crossing;  // the mean of out and in
     double bytes_inside = 0;
     Messages inside;
   };

@@ -110,7 +110,7 @@ void Analytic::add_variable(std::size_t variable, Loads& loads) const {
     loads.core(variable, node_of_rank_[rank]) += work;
   }
   const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
-  loads.trip[variable] = 2 * (traffic.fetched > 0 ? 2 : there) * worst + install;
+  loads.trip[variable] = 2 * there * worst + install;
 }
 
 // Every member sends `bytes` in so many messages to all others, and works with everyone's.
@@ -159,8 +159,8 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const Node& node = nodes_[i];
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
-  // Asking for rows is a message, too, and so is the answer.
-  const double trips = traffic.fetched > 0 ? 2 : 1;
+  // Asking for rows is a message, too; they bring the result with them.
+  const double asks = traffic.fetched > 0 ? 1 : 0;
   const double away = all_messages - messages;
   const double mates = std::max(0.0, node.members - 1);
   const double meeting = mates * (traffic.by_node ? all_messages : messages);  // one way
@@ -168,8 +168,8 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const bool one = traffic.at_server || traffic.by_node || node.members < 2;
   const double owners = one ? 1 : node.members;
   const Messages crossing{
-      trips * (here * away + others * messages),
-      trips * ((here > 0 ? away : 0) + others * messages / owners),
+      (1 + asks / 2) * (here * away + others * messages),
+      (1 + asks) * ((here > 0 ? away : 0) + others * messages / owners),
   };
   add_traffic(i, variable,
               {here * (1 - own) * traffic.up + others * own * traffic.down,
