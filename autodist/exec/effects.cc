@@ -31,7 +31,9 @@ class SliceDriver::Performer {
     });
   }
   void operator()(const protocol::Answer& effect) const {
-    post(Topic::kResult, effect.to, effect.slice, effect.step, bytes_.payload, {});
+    // What an asynchronous contribution said is for the owner alone.
+    post(Topic::kResult, effect.to, effect.slice, effect.step, bytes_.payload,
+         rules(effect.slice).synchronous ? bytes_.rider : "");
   }
   void operator()(const protocol::TellSums& effect) const {
     rank_.post_sums({effect.lamb ? Topic::kLambSums : Topic::kSums, effect.slice}, effect.step,

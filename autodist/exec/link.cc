@@ -100,7 +100,7 @@ void Link::leave(const std::string& reason) {
 
 void Link::trace_delivery(const comm::DeliveredMessage& delivery) {
   const auto topic = static_cast<Topic>(delivery.kind);
-  const bool result = topic == Topic::kResult;
+  const bool result = topic == Topic::kResult || topic == Topic::kResultAndRows;
   if (!result && topic != Topic::kContribution) return;
   const program::SliceHop hop{program::SliceId(delivery.id), program::Rank(delivery.to), result};
   const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));

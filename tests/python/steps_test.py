@@ -3,6 +3,7 @@ training and measuring with an embedding whose rows are fetched, of which no ran
 """
 
 import sys
+import time
 
 import comparing
 
@@ -15,7 +16,7 @@ from torch.nn import functional
 ROUNDS = 5
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
-    for builder in ("PS", "PartitionedPS", "AllReduce", "rows of PS"):
+    for builder in ("PS", "PartitionedPS", "AllReduce", "rows of PS", "late rows of PS", "late rows of AllReduce"):
         difference = comparing.result_of(__file__, builder)
         print(f"{builder}: {difference:.1e}")
         assert difference < 1e-9, difference
@@ -150,7 +151,34 @@ def main_rows(builder, out):
         torch.save(worst, out)
 
 
-if sys.argv[1].startswith("rows of "):
-    main_rows(sys.argv[1].removeprefix("rows of "), sys.argv[2])
-else:
-    main(*sys.argv[1:])
+def main_late(builder, out):
+    """Ranks are late in turns, so that each asks for rows before and after their version is made."""
+    model, theirs = table(), table()
+    ad = autodist.AutoDist("local:3", builder=builder)
+    torch.manual_seed(9)
+    rows = [torch.randint(0, 20, (6,)) for _ in range(6 * ROUNDS)]
+    optimizer, descent = (torch.optim.SGD(each.parameters(), lr=0.5) for each in (model, theirs))
+    pairs = []  # losses: the job's, and what it must be
+    with ad.distribute(model, row_loss, optimizer, rows[0][:2]) as step:
+        for number, each in enumerate(rows):
+            optimizer.param_groups[0]["lr"] = descent.param_groups[0]["lr"] = 0.5 / (1 + number)
+            if (ad.rank + number // 2) % 3 == 0:
+                time.sleep(0.02)
+            loss = step(each)
+            expected = row_loss(theirs, each)
+            descent.zero_grad()
+            expected.backward()
+            descent.step()
+            pairs.append((loss, expected.item()))
+            if number % 2:  # else it goes on before it knows
+                for loss, expected in pairs:
+                    assert abs(float(loss) - expected) < 1e-9, (ad.rank, number, float(loss))
+                pairs = []
+        step.synchronize()
+        worst = (model.weight - theirs.weight).abs().max().item()
+    if ad.is_chief:
+        torch.save(worst, out)
+
+
+kind, _, builder = sys.argv[1].rpartition(" of ")
+{"": main, "rows": main_rows, "late rows": main_late}[kind](builder, sys.argv[2])
