@@ -137,8 +137,11 @@ void follow(const std::string& name, const torch::Tensor& user, const torch::Ten
   check_followed(name, user, handle, variables);
   const torch::NoGradGuard no_gradients;
   torch::Tensor values = user.detach();
-  if (user.strides() != handle.strides() || user.is_inference()) {         // ops know the strides
-    if (handle.storage().use_count() == 1 && !handle.is_alias_of(user)) {  // a copy of steps before
+  if (user.strides() != handle.strides() || user.is_inference()) {  // ops know the strides
+    // A copy of steps before. What libtorch has not allocated (NumPy's memory) others may have,
+    // too.
+    const c10::Storage& storage = handle.storage();
+    if (storage.use_count() == 1 && storage.resizable() && !handle.is_alias_of(user)) {
       handle.copy_(user);
       return;
     }

@@ -9,7 +9,9 @@
 namespace autodist::comm {
 namespace {
 
-constexpr std::size_t kPiecesInAFrame = 16;
+// Pieces are copied once more where they arrive; but a frame that takes seconds on a slow link is
+// sent again, and other frames and heartbeats wait behind it.
+constexpr std::size_t kPiecesInAFrame = 2;
 
 }  // namespace
 

@@ -16,7 +16,7 @@
 
 namespace autodist::comm {
 
-// How many frames a payload of so many bytes takes: one, or where it is larger than 16 pieces, as
+// How many frames a payload of so many bytes takes: one, or where it is larger than two pieces, as
 // many pieces as it has. Throws Error(kUsage) for more than a slice may have.
 std::uint16_t pieces_of(std::size_t bytes, Bytes piece);
 

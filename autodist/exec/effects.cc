@@ -31,9 +31,7 @@ class SliceDriver::Performer {
     });
   }
   void operator()(const protocol::Answer& effect) const {
-    // What an asynchronous contribution said is for the owner alone.
-    post(Topic::kResult, effect.to, effect.slice, effect.step, bytes_.payload,
-         rules(effect.slice).synchronous ? bytes_.rider : "");
+    post(Topic::kResult, effect.to, effect.slice, effect.step, bytes_.payload, bytes_.rider);
   }
   void operator()(const protocol::TellSums& effect) const {
     rank_.post_sums({effect.lamb ? Topic::kLambSums : Topic::kSums, effect.slice}, effect.step,
@@ -52,7 +50,7 @@ class SliceDriver::Performer {
                      bytes_.payload);
   }
   void operator()(const protocol::SendRows& effect) const {
-    // Before all else: its step waits for it.
+    // Before all else of its step, which waits for it.
     rank_.link_.post(
         effect.to,
         {Subject(effect.with_result ? Topic::kResultAndRows : Topic::kRows).kind(), effect.step,

@@ -100,14 +100,16 @@ void Link::leave(const std::string& reason) {
 
 void Link::trace_delivery(const comm::DeliveredMessage& delivery) {
   const auto topic = static_cast<Topic>(delivery.kind);
-  const bool result = topic == Topic::kResult || topic == Topic::kResultAndRows;
+  const bool with_rows = topic == Topic::kResultAndRows;
+  const bool result = topic == Topic::kResult || with_rows;
   if (!result && topic != Topic::kContribution) return;
+  const std::uint64_t step = delivery.step - (with_rows ? 1 : 0);  // the rows are of the next one
   const program::SliceHop hop{program::SliceId(delivery.id), program::Rank(delivery.to), result};
   const Bytes bytes(static_cast<std::int64_t>(delivery.bytes));
   const std::string name = program_.shard(program_.slice(hop.slice).pieces.front().shard).name;
-  trace_.add_between(program::Activity::kQueue, delivery.step, name, bytes, delivery.posted,
-                     delivery.left, hop);
-  trace_.add_between(program::Activity::kWire, delivery.step, name, bytes, delivery.left,
+  trace_.add_between(program::Activity::kQueue, step, name, bytes, delivery.posted, delivery.left,
+                     hop);
+  trace_.add_between(program::Activity::kWire, step, name, bytes, delivery.left,
                      delivery.acknowledged, hop);
 }
 

@@ -102,6 +102,7 @@ void SliceDriver::take(const comm::Frame& frame) {
       slices_.owner.keep_ask(slice, from, step, frame.payload);
       return tell(protocol::AskArrived{from, slice, step});
     case Topic::kResultAndRows:
+      AD_CHECK(slice.value < program_.slices.size() && step > 0) << "a result of no slice";
       tell(protocol::ResultArrived{slice, step - 1}, {frame.header.samples, {}, frame.rider, {}});
       [[fallthrough]];
     case Topic::kRows:

@@ -93,7 +93,9 @@ std::optional<std::uint64_t> TensorWatch::take_change(ir::VariableId variable) {
   if (model.data_ptr() != watched.handle.data_ptr() ||
       model.strides() != watched.handle.strides()) {
     const torch::NoGradGuard no_gradients;
-    if (watched.handle.storage().use_count() > 1) {  // somebody has kept what it lies on
+    // Somebody has kept what it lies on, or may have, as libtorch has not allocated it.
+    const c10::Storage& storage = watched.handle.storage();
+    if (storage.use_count() > 1 || !storage.resizable()) {
       watched.handle.set_data(torch::empty_strided(watched.handle.sizes(), watched.handle.strides(),
                                                    watched.handle.options()));
     }

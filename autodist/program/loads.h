@@ -18,7 +18,7 @@
 
 namespace autodist::program {
 
-// A block of rows is one slice: few messages per step, none of them too large to be overtaken.
+// A block of rows is one slice: few messages per step. A whole one travels in pieces.
 inline constexpr std::int64_t kRowBlockBytes = 128 << 20;
 // Of the two forms of listed rows (docs/formats/wire.md): the number of a row in a list, and the
 // mask of a block of `rows` rows.

@@ -49,6 +49,7 @@ class Analytic {
     double up = 0;               // bytes from one member to the owner, or to each other member
     double down = 0;             // and back
     double fetched = 0;
+    bool with_rows = false;  // what is fetched brings the result (protocol/rows.cc)
     double work = 0;         // seconds of an owner of everything: adding up, updating, handing out
     double slice = 0;        // bytes of the largest
     bool at_owner = false;   // updated there

@@ -44,6 +44,7 @@ Analytic::Traffic Analytic::traffic_of(const VariableFacts& facts, const Choice&
   traffic.up = to_double(each.contribution);  // questions count as messages: numbers are few bytes
   traffic.down = to_double(each.result + each.fetched);
   traffic.fetched = to_double(each.fetched);
+  traffic.with_rows = open_steps(exchange) == 1 && !updates_on_arrival(exchange);
   traffic.slice = to_double(largest_slice(exchange, slice));
   traffic.at_owner = makes_parameters(exchange);
   traffic.at_server = choice.kind == ChoiceKind::kServers;
@@ -110,7 +111,8 @@ void Analytic::add_variable(std::size_t variable, Loads& loads) const {
     loads.core(variable, node_of_rank_[rank]) += work;
   }
   const double there = traffic.relay ? traffic.relay->hops : traffic.by_node ? 2 : 1;
-  loads.trip[variable] = 2 * there * worst + install;
+  const bool asks_late = traffic.fetched > 0 && !traffic.with_rows;
+  loads.trip[variable] = 2 * (asks_late ? 2 : there) * worst + install;
 }
 
 // Every member sends `bytes` in so many messages to all others, and works with everyone's.
@@ -159,17 +161,21 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const Node& node = nodes_[i];
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
-  // Asking for rows is a message, too; they bring the result with them.
-  const double asks = traffic.fetched > 0 ? 1 : 0;
+  // Messages of each kind: asking for rows is one, too, and so are they, where the result does not
+  // go with them.
+  const double up = traffic.fetched > 0 ? 2 : 1;
+  const double down = traffic.fetched > 0 && !traffic.with_rows ? 2 : 1;
   const double away = all_messages - messages;
   const double mates = std::max(0.0, node.members - 1);
   const double meeting = mates * (traffic.by_node ? all_messages : messages);  // one way
   // The owners are the server, what all meet at, or every member alike, who then also asks others.
   const bool one = traffic.at_server || traffic.by_node || node.members < 2;
   const double owners = one ? 1 : node.members;
+  const double from_one = here > 0 ? away : 0;
+  const double to_one = others * messages / owners;
   const Messages crossing{
-      (1 + asks / 2) * (here * away + others * messages),
-      (1 + asks) * ((here > 0 ? away : 0) + others * messages / owners),
+      (up + down) / 2 * (here * away + others * messages),
+      std::max(up * from_one + down * to_one, down * from_one + up * to_one),
   };
   add_traffic(i, variable,
               {here * (1 - own) * traffic.up + others * own * traffic.down,
