@@ -70,7 +70,7 @@ TEST(Capture, ATableThatIsLookedUpTwiceReplaysToTheBit) {
   }
 }
 
-// Whose product adds its entries in their order.
+// A product with such a sum adds entries in the order in which they are stored.
 TEST(Capture, ASumOfSparseTensorsInTheForwardPassIsLibtorchs) {
   torch::manual_seed(5);
   const auto edges = [] {

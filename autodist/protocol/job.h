@@ -34,7 +34,7 @@ class Job {
     bool at_owner = true;     // who updates
     bool by_all = false;      // every member makes the result for itself
     bool relays = false;      // contributions meet on the route, too
-    bool asked_for = false;   // what a step reads is, of the newest version
+    bool asked_for = false;   // members ask the owner for what a step reads: the newest version
     TurnedRoute route;
     std::uint32_t member_count = 0;
     const std::vector<Rank>* members = nullptr;

@@ -161,8 +161,8 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const Node& node = nodes_[i];
   const double here = traffic.by_node ? std::min(node.members, 1.0) : node.members;
   const double others = (traffic.by_node ? nodes_with_members_ : members_count_) - here;
-  // Messages of each kind: asking for rows is one, too, and so are they, where the result does not
-  // go with them.
+  // Messages of a member and its owner. Up: a contribution, and where rows are fetched an ask for
+  // them. Down: the result, and rows by themselves where it does not go with them.
   const double up = traffic.fetched > 0 ? 2 : 1;
   const double down = traffic.fetched > 0 && !traffic.with_rows ? 2 : 1;
   const double away = all_messages - messages;
