@@ -1,6 +1,5 @@
 #include "autodist/capture/recorder.h"
 
-#include <ATen/SparseTensorUtils.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -123,12 +122,11 @@ bool adds_sparse_gradients(const c10::OperatorHandle& op, const torch::jit::Stac
   if (!is_of_kind(arguments[0]) || !is_of_kind(arguments[1])) return false;
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
-  const auto& of_a = *at::sparse::get_sparse_impl(a);
-  const auto& of_b = *at::sparse::get_sparse_impl(b);
+  const c10::impl::ExcludeDispatchKeyGuard these_questions_are_no_ops(kCaptureKey);
   // Gradients of one row each are coalesced, too; other sums of coalesced tensors are the user's.
-  const bool are_coalesced = of_a.coalesced() && of_b.coalesced();
-  const bool have_one_row = of_a.nnz() == 1 && of_b.nnz() == 1;
-  return (!are_coalesced || have_one_row) && of_a.sparse_dim() == of_b.sparse_dim() &&
+  const bool are_coalesced = a.is_coalesced() && b.is_coalesced();
+  const bool have_one_row = a._nnz() == 1 && b._nnz() == 1;
+  return (!are_coalesced || have_one_row) && a.sparse_dim() == b.sparse_dim() &&
          a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          arguments[2].toScalar().equal(1);
 }
