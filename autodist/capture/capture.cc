@@ -285,6 +285,7 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
       fail(ErrorCode::kUsage, "capture: '{}' on the same rows twice: {}.", step.name, other.what());
     }
   }
+  count_peak_bytes(captured.graph);
   ir::verify(captured.graph, step.name);
   return captured;
 }

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <exception>
 #include <optional>
 #include <utility>
 
 #include "autodist/base/error.h"
 #include "autodist/capture/interpreter.h"
+#include "autodist/capture/scratch_meter.h"
 #include "autodist/capture/torch_version.h"
 #include "autodist/ir/own_ops.h"
 
@@ -91,41 +93,70 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Median seconds of every op.
-std::vector<double> measure(Interpreter& replay, const ir::Graph& graph, const Subject& subject,
+struct Measured {
+  double seconds = 0;  // the median
+  std::int64_t scratch = 0;
+};
+
+// By op.
+std::vector<Measured> measure(Interpreter& replay, const ir::Graph& graph, const Subject& subject,
                             std::int64_t batch, int repetitions, std::uint64_t seed) {
   const bool always_alike = ir::has_number_guards(graph);
   OpTimes times(subject.device(), graph.ops.size());
   replay.set_batch(batch);
+  std::vector<Measured> measured(graph.ops.size());
+  std::optional<ScratchMeter> scratch;
   replay.before = [&](ir::OpId) {
     subject.look_around();
     times.begin_op();
+    if (scratch) scratch->begin_op();
   };
-  replay.after = [&](ir::OpId id, const std::vector<at::Tensor>&) { times.end_op(id); };
+  replay.after = [&](ir::OpId id, const std::vector<at::Tensor>&) {
+    if (scratch) measured[id.value].scratch = scratch->end_op();
+    times.end_op(id);
+  };
   for (int i = 0; i < repetitions; ++i) {
     subject.restore_buffers();
     if (always_alike) subject.seed(seed);
+    if (i == 0) scratch.emplace(subject.device());
     replay.run(subject.rows(always_alike ? 0 : i, batch));
     times.end_run();
     replay.clear();
+    scratch.reset();
   }
-  std::vector<double> medians;
-  medians.reserve(graph.ops.size());
-  for (std::vector<double>& each : times.take()) medians.push_back(median(std::move(each)));
-  return medians;
+  std::vector<std::vector<double>> seconds = times.take();
+  for (std::size_t i = 0; i < measured.size(); ++i) {
+    measured[i].seconds = median(std::move(seconds[i]));
+  }
+  return measured;
 }
 
-ir::Cost line_through(std::int64_t small, double at_small, std::int64_t large, double at_large) {
-  double per_sample = (at_large - at_small) / static_cast<double>(large - small);
-  double fixed = at_large - per_sample * static_cast<double>(large);
-  if (per_sample < 0) {
-    per_sample = 0;
-    fixed = at_large;
-  } else if (fixed < 0) {
-    fixed = 0;
-    per_sample = at_large / static_cast<double>(large);
-  }
-  return {Seconds(fixed), Seconds(per_sample)};
+ir::Cost fixed_cost(const Measured& measured) {
+  return {Seconds(measured.seconds), {}, {0, measured.scratch}};
+}
+
+struct Line {
+  double fixed = 0;
+  double per_sample = 0;
+};
+
+Line line_through(std::int64_t small, double at_small, std::int64_t large, double at_large) {
+  const double per_sample = (at_large - at_small) / static_cast<double>(large - small);
+  const double fixed = at_large - per_sample * static_cast<double>(large);
+  if (per_sample < 0) return {at_large, 0};
+  if (fixed < 0) return {0, at_large / static_cast<double>(large)};
+  return {fixed, per_sample};
+}
+
+ir::Cost cost_through(std::int64_t small, const Measured& at_small, std::int64_t large,
+                      const Measured& at_large) {
+  const Line time = line_through(small, at_small.seconds, large, at_large.seconds);
+  const Line bytes = line_through(small, static_cast<double>(at_small.scratch), large,
+                                  static_cast<double>(at_large.scratch));
+  const auto whole = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
+  return {Seconds(time.fixed),
+          Seconds(time.per_sample),
+          {whole(bytes.per_sample), whole(bytes.fixed)}};
 }
 
 }  // namespace
@@ -136,16 +167,15 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
   place.device = subject.device();
   const std::int64_t large = graph.example_batch;
   Interpreter replay(graph, tensors, place, large);
-  const std::vector<double> at_large =
+  const std::vector<Measured> at_large =
       measure(replay, graph, subject, large, std::max(1, repetitions - 1), seed);
   // Rows of the example may have other sizes that follow from data.
   if (!graph.batch_fixed_reason.empty() || ir::has_number_guards(graph)) {
-    for (std::size_t i = 0; i < graph.ops.size(); ++i)
-      graph.ops[i].cost = {Seconds(at_large[i]), {}};
+    for (std::size_t i = 0; i < graph.ops.size(); ++i) graph.ops[i].cost = fixed_cost(at_large[i]);
     return;
   }
   std::int64_t small = large == 1 ? 2 : (large + 3) / 4;
-  std::vector<double> at_small;
+  std::vector<Measured> at_small;
   while (at_small.empty() && small != large) {
     try {
       at_small = measure(replay, graph, subject, small, repetitions, seed);
@@ -159,8 +189,8 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
     }
   }
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    graph.ops[i].cost = at_small.empty() ? ir::Cost{Seconds(at_large[i]), {}}
-                                         : line_through(small, at_small[i], large, at_large[i]);
+    graph.ops[i].cost = at_small.empty() ? fixed_cost(at_large[i])
+                                         : cost_through(small, at_small[i], large, at_large[i]);
   }
 }
 

@@ -205,6 +205,9 @@ void count_work(ir::Graph& graph) {
     op.bytes_moved =
         affine(graph, [&](std::int64_t batch) { return bytes_moved_by(graph, op, batch); });
   }
+}
+
+void count_peak_bytes(ir::Graph& graph) {
   const std::int64_t low = graph.example_batch;
   const std::int64_t at_low = ir::peak_bytes(graph, low);
   if (!graph.batch_fixed_reason.empty()) {

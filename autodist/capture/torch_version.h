@@ -7,6 +7,8 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/version.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <type_traits>
@@ -24,6 +26,13 @@ namespace autodist::capture {
 // Below every autograd key, above every backend, reserved for code outside of libtorch; there in
 // both generations.
 constexpr c10::DispatchKey kCaptureKey = c10::DispatchKey::Fake;
+
+// Of the bytes that an allocator has given out in all.
+#if TORCH_VERSION_MAJOR >= 2
+using AllocatedTotal = std::size_t;
+#else
+using AllocatedTotal = std::int64_t;
+#endif
 
 // What libtorch carries per thread and hands on to autograd's threads has a kind. Code outside of
 // libtorch may make one of its own where it is a class; where it is an enumeration, this one is not

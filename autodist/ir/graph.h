@@ -116,10 +116,11 @@ using Result = std::variant<None, ValueId, Values>;
 
 enum class Phase : std::uint8_t { kForward, kBackward };
 
-// fixed + per_sample * B
+// What an op takes where it was captured: fixed + per_sample * B seconds.
 struct Cost {
   Seconds fixed;
   Seconds per_sample;
+  Affine scratch{};  // bytes that its kernel allocates beside its results, at their highest
 
   [[nodiscard]] Seconds at(std::int64_t batch) const {
     return fixed + per_sample * static_cast<double>(batch);

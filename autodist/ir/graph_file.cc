@@ -147,6 +147,7 @@ class Writer {
     to->set_scope(op.scope.value);
     to->set_cost_fixed_seconds(op.cost.fixed.value);
     to->set_cost_per_sample_seconds(op.cost.per_sample.value);
+    put(op.cost.scratch, to->mutable_cost_scratch_bytes());
     put(op.flops, to->mutable_flops());
     put(op.bytes_moved, to->mutable_bytes_moved());
   }
@@ -344,7 +345,8 @@ class Reader {
     op.random = in.random();
     op.phase = enumerator<Phase>(in.phase(), 1, "phase");
     op.scope = ScopeId(in.scope());
-    op.cost = {Seconds(in.cost_fixed_seconds()), Seconds(in.cost_per_sample_seconds())};
+    op.cost = {Seconds(in.cost_fixed_seconds()), Seconds(in.cost_per_sample_seconds()),
+               affine(in.cost_scratch_bytes())};
     op.flops = affine(in.flops());
     op.bytes_moved = affine(in.bytes_moved());
     return op;

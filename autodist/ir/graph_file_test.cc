@@ -20,8 +20,9 @@ TEST(GraphFile, EveryGraphComesBackEqual) {
     Graph graph = random_graph(random);
     graph.clips.push_back({0.5, {}});
     graph.schedule.kind = Schedule::Kind::kCosine;
-    if (!graph.ops.empty() && !graph.ops[0].arguments.empty())
-      graph.ops[0].cost.fixed = Seconds{1e-3};
+    if (!graph.ops.empty() && !graph.ops[0].arguments.empty()) {
+      graph.ops[0].cost = {Seconds{1e-3}, Seconds{2e-3}, {3, 4}};
+    }
     if (!graph.ops.empty()) graph.ops[0].arguments.push_back(std::complex<double>{0.5, -2});
     EXPECT_EQ(deserialize(serialize(graph), "test"), graph);
   }

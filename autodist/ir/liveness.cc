@@ -105,12 +105,18 @@ class HeldBytes {
   std::vector<std::int64_t> change_;  // by op
 };
 
-// The highest sum of what `bytes_of(storage number)` says of those that are alive together.
+// What `bytes_of(storage number)` says, for as long as each lives.
 template <typename BytesOf>
-std::int64_t highest(const Graph& graph, BytesOf bytes_of) {
+HeldBytes held_bytes(const Graph& graph, BytesOf bytes_of) {
   HeldBytes held(graph);
   held.add(graph, lives_of(graph, [](const Op&, StorageId) { return true; }), bytes_of);
-  return held.highest();
+  return held;
+}
+
+void add_scratch(HeldBytes& held, const Graph& graph, std::int64_t batch) {
+  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
+    held.add(i, i, graph.ops[i].cost.scratch.at(batch));
+  }
 }
 
 // Storages that gradients lie in, and those that sparse gradients were made of.
@@ -134,6 +140,13 @@ std::vector<bool> of_activations(const Graph& graph) {
     mine[i] = kind == StorageKind::kInput || (kind == StorageKind::kIntermediate && !mine[i]);
   }
   return mine;
+}
+
+HeldBytes held_activations(const Graph& graph, std::int64_t batch) {
+  const std::vector<bool> counts = of_activations(graph);
+  return held_bytes(graph, [&](std::size_t i) -> std::int64_t {
+    return counts[i] ? graph.storages[i].bytes.at(batch) : 0;
+  });
 }
 
 // Whether autocast has an op make 16 bits. What it says nothing of makes the widest type that it
@@ -227,14 +240,20 @@ std::vector<std::vector<std::uint32_t>> slots_freed_after(const Graph& graph) {
 }
 
 std::int64_t peak_bytes(const Graph& graph, std::int64_t batch) {
-  return highest(graph, [&](std::size_t i) { return graph.storages[i].bytes.at(batch); });
+  HeldBytes held =
+      held_bytes(graph, [&](std::size_t i) { return graph.storages[i].bytes.at(batch); });
+  add_scratch(held, graph, batch);
+  return held.highest();
 }
 
 std::int64_t activation_bytes(const Graph& graph, std::int64_t batch) {
-  const std::vector<bool> counts = of_activations(graph);
-  return highest(graph, [&](std::size_t i) -> std::int64_t {
-    return counts[i] ? graph.storages[i].bytes.at(batch) : 0;
-  });
+  return held_activations(graph, batch).highest();
+}
+
+std::int64_t activation_bytes_as_captured(const Graph& graph, std::int64_t batch) {
+  HeldBytes held = held_activations(graph, batch);
+  add_scratch(held, graph, batch);
+  return held.highest();
 }
 
 std::int64_t activation_bytes_under_autocast(const Graph& graph, std::int64_t batch) {

@@ -20,6 +20,21 @@ TEST(Liveness, TheHighestMomentCountsWhatIsAlive) {
   EXPECT_EQ(peak_bytes(graph, 3), 3 * (40 + 40 + 20));
 }
 
+// a (40) and b (20) are alive while the second op has 100 for itself, per sample.
+TEST(Liveness, WhatAKernelAllocatesCountsWhileItsOpRuns) {
+  GraphBuilder step("g");
+  Effects effects;
+  effects.cost.scratch = {100, 0};
+  const ValueId x = step.input("x", contiguous({batch(), 10}));
+  const ValueId a = step.op("aten::exp", {x}, contiguous({batch(), 10}));
+  const ValueId b = step.op("aten::slice", {a}, contiguous({batch(), 5}), effects);
+  step.output(step.op("aten::exp", {b}, contiguous({batch(), 5})));
+  const Graph graph = step.finish();
+  EXPECT_EQ(peak_bytes(graph, 3), 3 * (40 + 40 + 20 + 100));
+  EXPECT_EQ(activation_bytes_as_captured(graph, 3), 3 * (40 + 40 + 20 + 100));
+  EXPECT_EQ(activation_bytes(graph, 3), 3 * (40 + 40 + 20));
+}
+
 TEST(Liveness, ASlotIsFreedAfterTheLastOpThatNamesIt) {
   GraphBuilder step("g");
   const ValueId x = step.input("x", contiguous({batch(), 10}));

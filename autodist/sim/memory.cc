@@ -19,8 +19,8 @@ constexpr std::int64_t kTensorsPerUnusable = 20;
 struct Common {
   Bytes parameters;
   Bytes gradients;
-  Bytes activations;
-  Bytes optimizer;  // of variables that every rank updates
+  Bytes activations;  // of a stage
+  Bytes optimizer;    // of variables that every rank updates
   Bytes staging;    // results that wait for their release
   Bytes flat;       // the largest collective's buffers, of whole gradients
   Bytes products;   // and of PowerSGD's, which computes on the host
@@ -74,7 +74,6 @@ Common common_of(const program::Program& program, const CostModel& costs) {
     if (here) common.optimizer += bytes * state_values(graph.variable(id).update);
     if (!slices.empty()) common.staging += gradient;
   }
-  common.activations = activations_of(graph, costs.batch, costs);
   for (const program::Collective& collective : program.collectives) {
     const auto element = static_cast<std::int64_t>(size_of(collective.dtype));
     const program::LibraryLoads loads = loads_of(graph, collective);
@@ -93,12 +92,13 @@ std::vector<Common> stages_of(const program::Program& program, const CostModel& 
                               const Common& whole) {
   const std::vector<double> results = results_by_stage(program, costs.batch);
   const double all = std::max(1.0, std::accumulate(results.begin(), results.end(), 0.0));
+  const Bytes activations = activations_of(*program.graph, costs.batch, costs);
   std::vector<Common> stages(program.stages);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     stages[stage].parameters = whole.parameters;
     const double share = results[stage] / all * static_cast<double>(costs.micro_batches);
     stages[stage].activations =
-        Bytes(static_cast<std::int64_t>(static_cast<double>(whole.activations.value) * share));
+        Bytes(static_cast<std::int64_t>(static_cast<double>(activations.value) * share));
   }
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
     const ir::VariableId id(i);
@@ -117,10 +117,16 @@ std::vector<MemoryUse> memory_of(const program::Program& program, const CostMode
   const Common everywhere = common_of(program, costs);
   std::vector<Common> stages;
   if (program.is_placed()) stages = stages_of(program, costs, everywhere);
-  std::map<std::int64_t, Bytes> activations{{costs.batch, everywhere.activations}};
+  std::map<std::pair<std::int64_t, bool>, Bytes> known_activations;
   const auto activations_at = [&](program::Rank rank) {
-    const auto [known, is_new] = activations.try_emplace(costs.batch_of(rank));
-    if (is_new) known->second = activations_of(*program.graph, known->first, costs);
+    const std::int64_t batch = costs.batch_of(rank);
+    const bool as_captured = costs.device(rank).as_captured;
+    const auto [known, is_new] = known_activations.try_emplace({batch, as_captured});
+    if (is_new) {
+      known->second = as_captured
+                          ? Bytes(ir::activation_bytes_as_captured(*program.graph, batch))
+                          : activations_of(*program.graph, batch, costs);
+    }
     return known->second;
   };
   std::vector<MemoryUse> uses(program.ranks.size());
