@@ -100,7 +100,7 @@ struct Measured {
 
 // By op.
 std::vector<Measured> measure(Interpreter& replay, const ir::Graph& graph, const Subject& subject,
-                            std::int64_t batch, int repetitions, std::uint64_t seed) {
+                              std::int64_t batch, int repetitions, std::uint64_t seed) {
   const bool always_alike = ir::has_number_guards(graph);
   OpTimes times(subject.device(), graph.ops.size());
   replay.set_batch(batch);
@@ -154,9 +154,8 @@ ir::Cost cost_through(std::int64_t small, const Measured& at_small, std::int64_t
   const Line bytes = line_through(small, static_cast<double>(at_small.scratch), large,
                                   static_cast<double>(at_large.scratch));
   const auto whole = [](double value) { return static_cast<std::int64_t>(std::ceil(value)); };
-  return {Seconds(time.fixed),
-          Seconds(time.per_sample),
-          {whole(bytes.per_sample), whole(bytes.fixed)}};
+  return {
+      Seconds(time.fixed), Seconds(time.per_sample), {whole(bytes.per_sample), whole(bytes.fixed)}};
 }
 
 }  // namespace

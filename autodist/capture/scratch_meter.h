@@ -1,4 +1,4 @@
-// What the kernels of ops allocate for themselves. Private to capture.
+// What the kernels of ops allocate for themselves.
 
 #pragma once
 

@@ -8,11 +8,6 @@
 namespace autodist::exec {
 namespace {
 
-std::size_t whole_pages(std::size_t bytes) {
-  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return (bytes + page - 1) / page * page;
-}
-
 std::byte* map_pages(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
@@ -22,6 +17,11 @@ std::byte* map_pages(std::size_t bytes) {
 
 KeptPages::~KeptPages() {
   for (const Range& each : kept_) ::munmap(each.begin, each.bytes);
+}
+
+std::size_t KeptPages::whole_pages(std::size_t bytes) {
+  static const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
 }
 
 void* KeptPages::take(std::size_t bytes) {
@@ -39,16 +39,16 @@ void* KeptPages::take(std::size_t bytes) {
   return memory;
 }
 
-bool KeptPages::give_back(void* memory) {
+std::size_t KeptPages::give_back(void* memory) {
   const MutexLock lock(mutex_);
   const auto found = in_use_.find(memory);
-  if (found == in_use_.end()) return false;
+  if (found == in_use_.end()) return 0;
   const Range range{static_cast<std::byte*>(memory), found->second};
   in_use_.erase(found);
   use_.in_use -= range.bytes;
   use_.kept += range.bytes;
   kept_.push_back(range);
-  return true;
+  return range.bytes;
 }
 
 void KeptPages::start_over() {

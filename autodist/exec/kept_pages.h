@@ -32,12 +32,16 @@ class KeptPages {
   KeptPages(const KeptPages&) = delete;
   KeptPages& operator=(const KeptPages&) = delete;
 
+  // What `bytes` take.
+  static std::size_t whole_pages(std::size_t bytes);
+
   // At least `bytes`, on a page's boundary; what is in them is arbitrary. Null where the system
   // has no more. REQUIRES: bytes > 0.
   void* take(std::size_t bytes);
 
-  // False, and nothing else, where `memory` is not in use.
-  bool give_back(void* memory);
+  // The bytes that are no longer in use, in whole pages; 0, and nothing else, where `memory` is
+  // not.
+  std::size_t give_back(void* memory);
 
   // Gives back what is kept, and the peak begins anew: what comes next needs other sizes.
   void start_over();

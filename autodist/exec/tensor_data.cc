@@ -11,7 +11,7 @@ namespace autodist::exec {
 
 TensorData to_data(const NamedTensor& tensor) {
   const torch::NoGradGuard no_grad;
-  // libtorch's memory is kept from copy to copy where it is large (exec/large_tensors.h).
+  // libtorch's memory is kept from copy to copy where it is large (exec/tensor_memory.h).
   const torch::Tensor copy = torch::empty(tensor.tensor.sizes(), tensor.tensor.scalar_type());
   return data_of({tensor.name, copy.copy_(tensor.tensor.detach())});
 }

@@ -32,8 +32,8 @@ struct DeviceCost {
   bool on_host = true;  // computes on the node's cores, which the engine needs, too
   // The graph was captured on such a device: its times, and what its kernels allocate, are known.
   bool as_captured = true;
-  Bytes memory;         // 0: unknown
-  Bytes context;        // of it, what a process on a GPU holds besides tensors
+  Bytes memory;   // 0: unknown
+  Bytes context;  // of it, what a process on a GPU holds besides tensors
   // Of parameters that every rank updates for itself, plain SGD; 0: on the host, as the engine
   // does.
   double update_bytes_per_s = 0;

@@ -21,10 +21,10 @@ struct Common {
   Bytes gradients;
   Bytes activations;  // of a stage
   Bytes optimizer;    // of variables that every rank updates
-  Bytes staging;    // results that wait for their release
-  Bytes flat;       // the largest collective's buffers, of whole gradients
-  Bytes products;   // and of PowerSGD's, which computes on the host
-  Bytes factors;    // that it keeps from step to step, and what it owes
+  Bytes staging;      // results that wait for their release
+  Bytes flat;         // the largest collective's buffers, of whole gradients
+  Bytes products;     // and of PowerSGD's, which computes on the host
+  Bytes factors;      // that it keeps from step to step, and what it owes
 };
 
 Bytes gradient_of(const program::Program& program, ir::VariableId id, const CostModel& costs) {
@@ -123,9 +123,8 @@ std::vector<MemoryUse> memory_of(const program::Program& program, const CostMode
     const bool as_captured = costs.device(rank).as_captured;
     const auto [known, is_new] = known_activations.try_emplace({batch, as_captured});
     if (is_new) {
-      known->second = as_captured
-                          ? Bytes(ir::activation_bytes_as_captured(*program.graph, batch))
-                          : activations_of(*program.graph, batch, costs);
+      known->second = as_captured ? Bytes(ir::activation_bytes_as_captured(*program.graph, batch))
+                                  : activations_of(*program.graph, batch, costs);
     }
     return known->second;
   };

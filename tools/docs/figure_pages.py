@@ -63,7 +63,7 @@ FIGURES = (
     Figures("capture", "docs/benchmarks/capture.md", MEASURED,
             ("tools/bench-capture", "--rounds", "2", "--torch", "v/bin/python"),
             ("tools/bench-capture", STUDIES + "torch/bench_capture.cc", "autodist/capture",
-             "autodist/exec/replay.cc", "autodist/exec/large_tensors.cc", "autodist/models")),
+             "autodist/exec/replay.cc", "autodist/exec/tensor_memory.cc", "autodist/models")),
     Figures("recovery", "docs/benchmarks/recovery.md", MEASURED,
             ("tools/bench-recovery", "--torch", "v/bin/python"),
             ("tools/bench-recovery", "tools/recovery", "autodist/app/supervision.cc",

@@ -14,7 +14,7 @@
 #include "autodist/comm/alone_transport.h"
 #include "autodist/comm/exchange.h"
 #include "autodist/exec/device/cuda_graphs.h"
-#include "autodist/exec/large_tensors.h"
+#include "autodist/exec/tensor_memory.h"
 #include "autodist/job/open_files.h"
 #include "autodist/job/torch/rank_device.h"
 #include "autodist/planning/defaults.h"

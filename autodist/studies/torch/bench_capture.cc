@@ -12,8 +12,8 @@
 #include "autodist/base/statistics.h"
 #include "autodist/capture/bindings.h"
 #include "autodist/capture/capture.h"
-#include "autodist/exec/large_tensors.h"
 #include "autodist/exec/replay.h"
+#include "autodist/exec/tensor_memory.h"
 #include "autodist/models/catalogue.h"
 #include "autodist/studies/torch/bench.h"
 

@@ -1,4 +1,4 @@
-#include "autodist/exec/large_tensors.h"
+#include "autodist/exec/tensor_memory.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -7,17 +7,20 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
+
+#include "autodist/capture/scratch_meter.h"
 
 namespace autodist::exec {
 namespace {
 
 constexpr std::size_t kLarge = 32 << 20;
 
-TEST(LargeTensors, ComeBackInTheSamePages) {
+TEST(TensorMemory, LargeTensorsComeBackInTheSamePages) {
   const torch::Tensor before = torch::ones({1 << 23});  // 32 MiB, from where they came before
-  keep_large_tensors(kLarge);
-  keep_large_tensors(kLarge);
+  take_tensor_memory(kLarge);
+  take_tensor_memory(kLarge);
   const void* first = nullptr;
   for (int step = 0; step < 3; ++step) {
     const torch::Tensor large = torch::full({1 << 23}, step, torch::kFloat32);
@@ -29,8 +32,8 @@ TEST(LargeTensors, ComeBackInTheSamePages) {
   EXPECT_EQ(small.sum().item<float>(), 5);
 }
 
-TEST(LargeTensors, AreFreedByTheRawDeleterToo) {
-  keep_large_tensors(kLarge);
+TEST(TensorMemory, IsFreedByTheRawDeleterToo) {
+  take_tensor_memory(kLarge);
   for (const std::size_t bytes : {std::size_t{64}, kLarge}) {
     void* const memory = c10::GetCPUAllocator()->raw_allocate(bytes);
     ASSERT_NE(memory, nullptr);
@@ -38,8 +41,38 @@ TEST(LargeTensors, AreFreedByTheRawDeleterToo) {
   }
 }
 
-TEST(LargeTensors, AForkedProcessTakesItsOwn) {
-  keep_large_tensors(kLarge);
+// With posix_memalign() of glibc before 2.38 the tensor in between would lie elsewhere each time.
+TEST(TensorMemory, AGapBetweenSmallTensorsIsFoundAgain) {
+  take_tensor_memory(kLarge);
+  for (const std::int64_t bytes : {20'000, 30'016, 100'001}) {
+    const auto make = [&] { return torch::zeros({bytes}, torch::kByte); };
+    const torch::Tensor before = make();
+    torch::Tensor between = make();
+    const torch::Tensor behind = make();
+    for (int step = 0; step < 3; ++step) {
+      const void* const memory = between.data_ptr();
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0U);
+      between = torch::Tensor();
+      between = make();
+      EXPECT_EQ(between.data_ptr(), memory);
+    }
+  }
+}
+
+// A capture in a process that has joined a job measures what kernels allocate, too.
+TEST(TensorMemory, ACaptureHearsOfIt) {
+  take_tensor_memory(kLarge);
+  capture::ScratchMeter meter(torch::kCPU);
+  for (const std::size_t bytes : {std::size_t{100}, kLarge}) {
+    meter.begin_op();
+    c10::DataPtr result = c10::GetCPUAllocator()->allocate(1000);
+    c10::GetCPUAllocator()->allocate(bytes);
+    EXPECT_EQ(meter.end_op(), static_cast<std::int64_t>(bytes));
+  }
+}
+
+TEST(TensorMemory, AForkedProcessTakesItsOwn) {
+  take_tensor_memory(kLarge);
   const torch::Tensor shared = torch::zeros({1 << 23});
   std::atomic<bool> stop{false};
   std::thread busy([&stop] {
