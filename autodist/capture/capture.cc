@@ -274,6 +274,7 @@ CapturedStep capture_alone(const TrainingStep& step, const Options& options, boo
       first && !draft.runs_on_one_sample && subject.example_rows() > 1 &&
       !runs_on_single_sample(subject, draft.recording, options.seed + 2);
   captured.graph = std::move(draft.recording.graph);
+  captured.graph.device = c10::DeviceTypeName(subject.device().type(), /*lower_case=*/true);
   captured.tensors = subject.bindings(captured.graph, std::move(draft.recording.constants));
   captured.single_sample_differs = draft.single_sample_differs;
   count_work(captured.graph);

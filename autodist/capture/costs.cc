@@ -119,7 +119,12 @@ std::vector<Measured> measure(Interpreter& replay, const ir::Graph& graph, const
     subject.restore_buffers();
     if (always_alike) subject.seed(seed);
     if (i == 0) scratch.emplace(subject.device());
-    replay.run(subject.rows(always_alike ? 0 : i, batch));
+    try {
+      replay.run(subject.rows(always_alike ? 0 : i, batch));
+    } catch (...) {
+      replay.clear();  // while the meter hears of it
+      throw;
+    }
     times.end_run();
     replay.clear();
     scratch.reset();
@@ -133,6 +138,11 @@ std::vector<Measured> measure(Interpreter& replay, const ir::Graph& graph, const
 
 ir::Cost fixed_cost(const Measured& measured) {
   return {Seconds(measured.seconds), {}, {0, measured.scratch}};
+}
+
+// Of a graph for any batch that was measured at one. Memory is better overrated: it grows.
+ir::Cost cost_at(std::int64_t batch, const Measured& measured) {
+  return {Seconds(measured.seconds), {}, {(measured.scratch + batch - 1) / batch, 0}};
 }
 
 struct Line {
@@ -183,12 +193,11 @@ void measure_costs(ir::Graph& graph, const Subject& subject, const Bindings& ten
     } catch (const c10::OutOfMemoryError&) {
       throw;
     } catch (const std::exception&) {  // so few samples do not run, or go another way
-      replay.clear();
       small = std::min(2 * small, large);
     }
   }
   for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    graph.ops[i].cost = at_small.empty() ? fixed_cost(at_large[i])
+    graph.ops[i].cost = at_small.empty() ? cost_at(large, at_large[i])
                                          : cost_through(small, at_small[i], large, at_large[i]);
   }
 }

@@ -1,5 +1,6 @@
 #include "autodist/capture/recorder.h"
 
+#include <ATen/SparseTensorImpl.h>
 #include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -110,6 +111,11 @@ bool is_of_profiler(const c10::OperatorHandle& op) {
   return op.schema().name().rfind("profiler::", 0) == 0;
 }
 
+// Asked for its counts, it runs no op.
+const at::SparseTensorImpl& sparse(const at::Tensor& tensor) {
+  return *static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl());
+}
+
 // A sum of two sparse gradients, as of a table that is looked up twice. libtorch merges entries
 // with equal indices where these happen to meet, so that the size of the sum follows from data.
 bool adds_sparse_gradients(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
@@ -122,11 +128,10 @@ bool adds_sparse_gradients(const c10::OperatorHandle& op, const torch::jit::Stac
   if (!is_of_kind(arguments[0]) || !is_of_kind(arguments[1])) return false;
   const at::Tensor& a = arguments[0].toTensor();
   const at::Tensor& b = arguments[1].toTensor();
-  const c10::impl::ExcludeDispatchKeyGuard these_questions_are_no_ops(kCaptureKey);
   // Gradients of one row each are coalesced, too; other sums of coalesced tensors are the user's.
-  const bool are_coalesced = a.is_coalesced() && b.is_coalesced();
-  const bool have_one_row = a._nnz() == 1 && b._nnz() == 1;
-  return (!are_coalesced || have_one_row) && a.sparse_dim() == b.sparse_dim() &&
+  const bool are_coalesced = sparse(a).coalesced() && sparse(b).coalesced();
+  const bool have_one_row = sparse(a).nnz() == 1 && sparse(b).nnz() == 1;
+  return (!are_coalesced || have_one_row) && sparse(a).sparse_dim() == sparse(b).sparse_dim() &&
          a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
          arguments[2].toScalar().equal(1);
 }

@@ -1,4 +1,4 @@
-// What the kernels of ops allocate for themselves.
+// What the kernels of ops allocate for themselves. Private to capture.
 
 #pragma once
 
@@ -11,7 +11,8 @@
 
 namespace autodist::capture {
 
-// While it lives, hears of what the calling thread allocates on a kind of device.
+// While it lives, hears of what the calling thread allocates on a kind of device. It stands where a
+// profiler would: nobody may ask the thread for its profiler meanwhile.
 class ScratchMeter {
  public:
   explicit ScratchMeter(c10::Device device);

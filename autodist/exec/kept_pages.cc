@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 
 namespace autodist::exec {
 namespace {
@@ -25,6 +26,7 @@ std::size_t KeptPages::whole_pages(std::size_t bytes) {
 }
 
 void* KeptPages::take(std::size_t bytes) {
+  if (bytes > std::numeric_limits<std::size_t>::max() / 2) return nullptr;
   const std::size_t size = whole_pages(bytes);
   const MutexLock lock(mutex_);
   std::byte* memory = cut_kept(size);

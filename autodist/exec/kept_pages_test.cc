@@ -94,6 +94,13 @@ TEST(KeptPages, StartsOverWithNothingKept) {
   EXPECT_EQ(pages.use().kept, kMebibyte);
 }
 
+TEST(KeptPages, HasNothingForSizesThatNoMemoryHas) {
+  KeptPages pages;
+  pages.give_back(pages.take(kMebibyte));
+  EXPECT_EQ(pages.take(std::numeric_limits<std::size_t>::max()), nullptr);
+  EXPECT_EQ(pages.use().kept, kMebibyte);
+}
+
 TEST(KeptPages, TellsMemoryThatIsNotItsOwn) {
   KeptPages pages;
   int other = 0;

@@ -1,8 +1,12 @@
 #include "autodist/exec/tensor_memory.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+#ifdef __GLIBC__
+#include <gnu/libc-version.h>
+#endif
 
 #include <atomic>
 #include <cstdint>
@@ -32,11 +36,12 @@ struct HeapBlock {
 
 HeapBlock& block_of(void* memory) { return static_cast<HeapBlock*>(memory)[-1]; }
 
-// Of the heap, aligned by hand. posix_memalign() of glibc before 2.38 does not find a gap again
-// that is as large as what is asked for, so that a heap of tensors grew to half as much again as
-// they take. Null where the system has no more.
+// Of the heap, aligned by hand. glibc's posix_memalign() does not find a gap again that is as large
+// as what is asked for, so that a heap of tensors grows to half as much again as they take. Null
+// where the system has no more.
 void* take_block(std::size_t bytes) {
-  static_assert(sizeof(HeapBlock) <= alignof(std::max_align_t), "a block has no room in front");
+  static_assert(sizeof(HeapBlock) <= alignof(std::max_align_t),
+                "a block is too large for what is in front");
   auto* const start = static_cast<std::byte*>(std::malloc(bytes + kAlignment));
   if (start == nullptr) return nullptr;
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(start) % kAlignment;
@@ -45,13 +50,29 @@ void* take_block(std::size_t bytes) {
   return memory;
 }
 
-// Whether take_block() has made it; of what libtorch took from glibc, glibc's own size stands where
-// the start would be.
+// Whether take_block() has made it. In front of what libtorch took from glibc by itself stands
+// glibc's own size of it, which is no address. REQUIRES: take_blocks.
 bool is_block(void* memory) {
   std::byte* const start = block_of(memory).start;
   auto* const end = static_cast<std::byte*>(memory);
   return start < end && end <= start + kAlignment;
 }
+
+// Not an allocator that was loaded before it, or a sanitizer's.
+bool malloc_is_glibcs() {
+#ifdef __GLIBC__
+  Dl_info glibc{};
+  Dl_info malloc{};
+  return ::dladdr(reinterpret_cast<void*>(&::gnu_get_libc_version), &glibc) != 0 &&
+         ::dladdr(::dlsym(RTLD_DEFAULT, "malloc"), &malloc) != 0 &&
+         glibc.dli_fbase == malloc.dli_fbase;
+#else
+  return false;
+#endif
+}
+
+// Set once, before the first tensor that it is about.
+bool take_blocks = false;
 
 class TensorMemory final : public AnyAllocator {
  public:
@@ -62,9 +83,15 @@ class TensorMemory final : public AnyAllocator {
  private:
   c10::DataPtr memory(std::size_t bytes) const override {
     const bool is_large = bytes >= large_;
-    void* const memory = is_large ? pages().take(bytes) : bytes > 0 ? take_block(bytes) : nullptr;
+    void* memory = nullptr;
+    if (is_large) {
+      memory = pages().take(bytes);
+    } else if (take_blocks && bytes > 0) {
+      memory = take_block(bytes);
+    }
     if (memory == nullptr) return other_.allocate(bytes);  // or throws what libtorch throws
     report(memory, static_cast<std::int64_t>(is_large ? KeptPages::whole_pages(bytes) : bytes));
+    // A block is released without a look at the pages, which have a lock.
     return {memory, memory, is_large ? &release_any : &release_block,
             c10::Device(c10::DeviceType::CPU)};
   }
@@ -78,7 +105,7 @@ class TensorMemory final : public AnyAllocator {
     if (memory == nullptr) return;
     if (const std::size_t bytes = pages().give_back(memory); bytes > 0) {
       report(memory, -static_cast<std::int64_t>(bytes));
-    } else if (is_block(memory)) {
+    } else if (take_blocks && is_block(memory)) {
       release_block(memory);
     } else {
       c10::GetDefaultCPUAllocator()->raw_deallocate(memory);
@@ -105,6 +132,7 @@ void unlock_pages() AD_UNCHECKED_THREADS { pages().unlock(); }
 void take_tensor_memory(std::size_t large) {
   static std::once_flag once;
   std::call_once(once, [large] {
+    take_blocks = malloc_is_glibcs() && c10::GetCPUAllocator() == c10::GetDefaultCPUAllocator();
     static auto& allocator = *new TensorMemory(large, *c10::GetCPUAllocator());
     c10::SetCPUAllocator(&allocator);
     // A data loader's workers are forked, and take and free tensors of their own.

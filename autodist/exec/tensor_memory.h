@@ -11,9 +11,10 @@
 namespace autodist::exec {
 
 // From here to the end of the process libtorch takes CPU tensors of at least `large` bytes from one
-// KeptPages, and smaller ones from the heap as malloc() has it. To be called before other threads
-// make tensors, as c10::SetAllocator is. A further call does nothing. REQUIRES: every call gives
-// equal `large`.
+// KeptPages, and smaller ones from the heap by malloc(), aligned by hand (decision 204): where
+// malloc() is glibc's and nobody else has given libtorch an allocator. To be called before other
+// threads make tensors, as c10::SetAllocator is. A further call does nothing. REQUIRES: every call
+// gives equal `large`.
 void take_tensor_memory(std::size_t large);
 
 // The heap of this process keeps what is freed, and what is too large for glibc's heaps keeps its

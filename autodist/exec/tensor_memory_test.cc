@@ -10,8 +10,6 @@
 #include <cstdint>
 #include <thread>
 
-#include "autodist/capture/scratch_meter.h"
-
 namespace autodist::exec {
 namespace {
 
@@ -41,7 +39,7 @@ TEST(TensorMemory, IsFreedByTheRawDeleterToo) {
   }
 }
 
-// With posix_memalign() of glibc before 2.38 the tensor in between would lie elsewhere each time.
+// By posix_memalign() the tensor in between lies elsewhere each time.
 TEST(TensorMemory, AGapBetweenSmallTensorsIsFoundAgain) {
   take_tensor_memory(kLarge);
   for (const std::int64_t bytes : {20'000, 30'016, 100'001}) {
@@ -54,20 +52,10 @@ TEST(TensorMemory, AGapBetweenSmallTensorsIsFoundAgain) {
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(memory) % 64, 0U);
       between = torch::Tensor();
       between = make();
+#ifndef __SANITIZE_ADDRESS__  // which keeps freed memory aside
       EXPECT_EQ(between.data_ptr(), memory);
+#endif
     }
-  }
-}
-
-// A capture in a process that has joined a job measures what kernels allocate, too.
-TEST(TensorMemory, ACaptureHearsOfIt) {
-  take_tensor_memory(kLarge);
-  capture::ScratchMeter meter(torch::kCPU);
-  for (const std::size_t bytes : {std::size_t{100}, kLarge}) {
-    meter.begin_op();
-    c10::DataPtr result = c10::GetCPUAllocator()->allocate(1000);
-    c10::GetCPUAllocator()->allocate(bytes);
-    EXPECT_EQ(meter.end_op(), static_cast<std::int64_t>(bytes));
   }
 }
 

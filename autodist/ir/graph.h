@@ -196,6 +196,7 @@ enum class Reduction : std::uint8_t { kMean, kSum };
 struct Graph {
   std::string name;
   std::string libtorch_version;    // may be planned with any; executed only with this one
+  std::string device;              // kind that it was captured on, for Op::cost: "cpu", "cuda"
   std::int64_t example_batch = 1;  // samples per replica at capture
   std::string batch_fixed_reason;  // empty: the batch is symbolic
   Reduction reduction = Reduction::kMean;

@@ -43,6 +43,7 @@ class Writer {
   proto::Graph run() {
     out_.set_name(graph_.name);
     out_.set_libtorch_version(graph_.libtorch_version);
+    out_.set_device(graph_.device);
     out_.set_example_batch(graph_.example_batch);
     out_.set_batch_fixed_reason(graph_.batch_fixed_reason);
     out_.set_reduction(static_cast<std::uint32_t>(graph_.reduction));
@@ -209,6 +210,7 @@ class Reader {
     Graph graph;
     graph.name = in_.name();
     graph.libtorch_version = in_.libtorch_version();
+    graph.device = in_.device();
     graph.example_batch = in_.example_batch();
     graph.batch_fixed_reason = in_.batch_fixed_reason();
     graph.reduction = enumerator<Reduction>(in_.reduction(), 1, "reduction");

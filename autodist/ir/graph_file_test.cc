@@ -19,6 +19,7 @@ TEST(GraphFile, EveryGraphComesBackEqual) {
   for (int i = 0; i < 200; ++i) {
     Graph graph = random_graph(random);
     graph.clips.push_back({0.5, {}});
+    graph.device = "cpu";
     graph.schedule.kind = Schedule::Kind::kCosine;
     if (!graph.ops.empty() && !graph.ops[0].arguments.empty()) {
       graph.ops[0].cost = {Seconds{1e-3}, Seconds{2e-3}, {3, 4}};

@@ -197,7 +197,7 @@ class Model {
            "are. Give `devices: {{kind: …}}` in the cluster file, or --what-if device=KIND.",
            graph_.name);
     }
-    device.as_captured = !has_figures;
+    device.as_captured = device.on_host == (graph_.device == "cpu");
     device.kind = !has_figures           ? "as measured"
                   : figures.kind.empty() ? "devices of the cluster file's rates"
                                          : figures.kind;

@@ -30,7 +30,7 @@ struct DeviceCost {
   Seconds with_less;
   Seconds with_more;
   bool on_host = true;  // computes on the node's cores, which the engine needs, too
-  // The graph was captured on such a device: its times, and what its kernels allocate, are known.
+  // The graph was captured on this kind of device: what kernels allocate for themselves is known.
   bool as_captured = true;
   Bytes memory;   // 0: unknown
   Bytes context;  // of it, what a process on a GPU holds besides tensors

@@ -49,9 +49,11 @@ std::vector<double> results_by_stage(const program::Program& program, std::int64
   return bytes;
 }
 
-Bytes activations_of(const ir::Graph& graph, std::int64_t batch, const CostModel& costs) {
-  return Bytes(is_16_bit(costs.precision) ? ir::activation_bytes_under_autocast(graph, batch)
-                                          : ir::activation_bytes(graph, batch));
+Bytes activations_of(const ir::Graph& graph, std::int64_t batch, const CostModel& costs,
+                     bool as_captured) {
+  if (is_16_bit(costs.precision)) return Bytes(ir::activation_bytes_under_autocast(graph, batch));
+  return Bytes(as_captured ? ir::activation_bytes_as_captured(graph, batch)
+                           : ir::activation_bytes(graph, batch));
 }
 
 Common common_of(const program::Program& program, const CostModel& costs) {
@@ -92,7 +94,7 @@ std::vector<Common> stages_of(const program::Program& program, const CostModel& 
                               const Common& whole) {
   const std::vector<double> results = results_by_stage(program, costs.batch);
   const double all = std::max(1.0, std::accumulate(results.begin(), results.end(), 0.0));
-  const Bytes activations = activations_of(*program.graph, costs.batch, costs);
+  const Bytes activations = activations_of(*program.graph, costs.batch, costs, false);
   std::vector<Common> stages(program.stages);
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     stages[stage].parameters = whole.parameters;
@@ -122,10 +124,7 @@ std::vector<MemoryUse> memory_of(const program::Program& program, const CostMode
     const std::int64_t batch = costs.batch_of(rank);
     const bool as_captured = costs.device(rank).as_captured;
     const auto [known, is_new] = known_activations.try_emplace({batch, as_captured});
-    if (is_new) {
-      known->second = as_captured ? Bytes(ir::activation_bytes_as_captured(*program.graph, batch))
-                                  : activations_of(*program.graph, batch, costs);
-    }
+    if (is_new) known->second = activations_of(*program.graph, batch, costs, as_captured);
     return known->second;
   };
   std::vector<MemoryUse> uses(program.ranks.size());

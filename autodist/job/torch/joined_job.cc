@@ -70,10 +70,11 @@ void check_initial_weights(const std::string& file) {
        file);
 }
 
-// Memory that a step frees is there for the next one. Not where somebody has set glibc's own
-// variables.
+// Memory that a step frees is there for the next one. Not where somebody has set the variables of
+// glibc's allocator or libtorch's.
 void keep_freed_memory(const Environment& environment) {
-  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) {
+  for (const char* name : {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_",
+                           "THP_MEM_ALLOC_ENABLE"}) {
     if (environment(name)) return;
   }
   exec::keep_freed_memory();
