@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 
 #include "autodist/base/error.h"
 #include "autodist/ir/liveness.h"
@@ -145,6 +147,19 @@ TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
   EXPECT_TRUE(simulation.memory[1].fits()) << "rank 1 owns nothing";
   EXPECT_EQ(simulation.memory[0].parameters.value, 4 * 64 * 64 * 4);
   EXPECT_EQ(simulation.memory[0].gradients.value, 4 * 64 * 64 * 4);
+}
+
+TEST(Memory, WhatKernelsAllocateCountsOnTheKindOfDeviceOfTheCapture) {
+  auto graph = std::make_shared<ir::Graph>(*stack(4, 64, 1e-3));
+  for (ir::Op& op : graph->ops) op.cost.scratch = {0, 1 << 20};
+  const auto activations = [&](const std::string& captured_on) {
+    graph->device = captured_on;
+    return job_of(graph, "PS", 2).simulate().memory[0].activations.value;
+  };
+  const std::int64_t batch = graph->example_batch;
+  EXPECT_EQ(activations("cpu"), ir::activation_bytes_as_captured(*graph, batch));
+  EXPECT_EQ(activations("cuda"), ir::activation_bytes(*graph, batch));
+  EXPECT_EQ(activations("cpu") - activations("cuda"), 1 << 20);
 }
 
 // By what is alive at that batch, not by a figure of the batch that was captured.
