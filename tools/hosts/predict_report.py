@@ -341,7 +341,8 @@ cent, or milliseconds per message, are no properties of links.
 Of the fullest rank during the steps: what no file backs, less what the process had before it opened
 the model. In what is measured and not in what is predicted are libraries' own buffers (NNPACK, by which
 Debian's libtorch computes convolutions, keeps 64 MiB; OpenBLAS some megabytes), a job's threads and
-messages (two to three megabytes) and the allocator's gaps: of models as small as these they are much.
+messages (two to three megabytes, up to eight over TCP) and the allocator's gaps: of models as small as
+these they are much.
 
 {self.memories()}
 ## What was fitted
