@@ -137,6 +137,25 @@ TEST(Devices, VersionsGoToDevicesAtTheRateOfTheSlowestLink) {
   EXPECT_EQ(rate(), 0);
 }
 
+// 1 MB over a bus of 10 MB/s, each way.
+TEST(Devices, CastGradientsBeforeTheyCrossToTheHost) {
+  cluster::Cluster cluster = gpus("A100");
+  for (cluster::Node& node : cluster.nodes) node.gpus.front().figures.pcie_bytes_per_s = 1e7;
+  const auto graph = stack(1, 500, 1e-3);
+  const auto step = [&](const char* builder, double encode_bytes_per_s = 1e12) {
+    SimulatedJob job = job_on(graph, builder, cluster);
+    job.costs.engine.encode_bytes_per_s = encode_bytes_per_s;
+    return job.simulate().step.value;
+  };
+  const double cast = step("AllReduce:compressor=fp16");
+  const double fed_back = step("AllReduce:compressor=fp16+ef");
+  EXPECT_NEAR(fed_back - cast, 0.05, 1e-3) << "half of it";
+  EXPECT_NEAR(step("AllReduce") - cast, 0.05, 0.01) << "and of what is on the wire";
+  // Owners decode and encode in both; with error feedback the host encodes the gradient, too.
+  const double slow = step("AllReduce:compressor=fp16", 1e8) - cast;
+  EXPECT_NEAR(step("AllReduce:compressor=fp16+ef", 1e8) - fed_back, slow + 0.01, 1e-3);
+}
+
 TEST(Memory, SaysWhatDoesNotFitAndByHowMuch) {
   SimulatedJob job = job_of(stack(4, 64, 1e-3), "PS", 2);
   const Bytes needed = job.simulate().memory[0].device();

@@ -7,6 +7,7 @@
 #include "autodist/capture/torch_types.h"
 #include "autodist/exec/buffer_pool.h"
 #include "autodist/exec/codec.h"
+#include "autodist/exec/device/tensor_cast.h"
 #include "autodist/exec/tensor_data.h"
 #include "autodist/program/state.h"
 
@@ -46,24 +47,43 @@ Rows GradientRows::in(const RowBlock& block) const {
   return rows;
 }
 
-Contributor::Contributor(const program::Program& program)
+Contributor::Contributor(const program::Program& program, torch::Device device)
     : program_(program), gradients_(program.variables.size()) {
   for (const program::Slice& slice : program.slices) {
     const program::MessageForm form = contribution_form(slice.exchange);
-    Slice own{slice.dtype, element_count(slice), layout_of(program, slice), form, nullptr};
+    const bool is_cast_there = !device.is_cpu() && is_cast(slice.exchange, slice.dtype);
+    Slice own{slice.dtype, element_count(slice), layout_of(program, slice),
+              form,        is_cast_there,        nullptr};
     if (!encodes(form.codec, slice.dtype)) own.form.codec = {};
     if (feeds_back(slice)) own.residual = allocate_zeros(program::bytes_of(slice).value);
     slices_.push_back(std::move(own));
   }
 }
 
-void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
-                       std::int64_t samples) {
+const Contributor::Slice& Contributor::first_slice(ir::VariableId variable) const {
   const program::VariablePlan& plan = program_.plan(variable);
   AD_CHECK(!plan.slices.empty()) << "variable " << variable << " has no slices";
+  return slices_[plan.slices.front().value];
+}
+
+bool Contributor::is_cast_there(ir::VariableId variable) const {
+  return !program_.plan(variable).slices.empty() && first_slice(variable).is_cast_there;
+}
+
+torch::Tensor Contributor::cast_there(ir::VariableId variable,
+                                      const torch::Tensor& gradient) const {
+  const Slice& slice = first_slice(variable);
+  const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
+  return cast_on_device(slice.form.codec.codec, dense.to(scalar_type_of(slice.dtype)));
+}
+
+void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
+                       std::int64_t samples) {
+  const Slice& slice = first_slice(variable);
   if (samples == 0) return;
-  const torch::ScalarType type = scalar_type_of(program_.slice(plan.slices.front()).dtype);
-  if (slices_[plan.slices.front().value].form.layout == program::Layout::kRows) {
+  const torch::ScalarType type =
+      slice.is_cast_there ? gradient.scalar_type() : scalar_type_of(slice.dtype);
+  if (slice.form.layout == program::Layout::kRows) {
     rows_.emplace(gradient, type);
   } else {
     gradients_[variable.value] = row_major(gradient, type);
@@ -78,12 +98,13 @@ comm::Payload Contributor::payload(program::SliceId id, std::int64_t samples) {
     return pack_rows(block, rows_->in(block));
   }
   comm::Payload payload = packed(slice);
-  if (slice.form.codec.codec == program::Codec::kNone) return payload;
+  if (slice.form.codec.codec == program::Codec::kNone || slice.is_cast_there) return payload;
   return encode(slice.form.codec, slice.dtype, slice.elements, payload.data, slice.residual.get());
 }
 
 comm::Payload Contributor::packed(const Slice& slice) const {
-  const std::size_t element_bytes = size_of(slice.dtype);
+  const std::size_t element_bytes =
+      slice.is_cast_there ? traits_of(slice.form.codec.codec).element_bytes : size_of(slice.dtype);
   const std::size_t size = slice.elements * element_bytes;
   if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {
     const program::PieceLayout& piece = slice.pieces.front();

@@ -38,7 +38,15 @@ class GradientRows {
 // One thread.
 class Contributor {
  public:
-  explicit Contributor(const program::Program& program);
+  // `device`: of the gradients.
+  Contributor(const program::Program& program, torch::Device device);
+
+  // Whether the device casts the variable's gradient, and take() gets what that makes.
+  [[nodiscard]] bool is_cast_there(ir::VariableId variable) const;
+  // A gradient of the device as it is brought to the host: the elements that encode() makes.
+  // REQUIRES: is_cast_there(). Any thread.
+  [[nodiscard]] torch::Tensor cast_there(ir::VariableId variable,
+                                         const torch::Tensor& gradient) const;
 
   // The gradient of a variable is complete (undefined where the rank has no samples). Its memory
   // must not be written any more. REQUIRES: once per variable and step.
@@ -64,9 +72,12 @@ class Contributor {
     std::int64_t elements = 0;
     std::vector<program::PieceLayout> pieces;
     program::MessageForm form;
+    bool is_cast_there = false;
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 
+  // The variable's; all of them travel alike.
+  [[nodiscard]] const Slice& first_slice(ir::VariableId variable) const;
   [[nodiscard]] comm::Payload packed(const Slice& slice) const;
 
   const program::Program& program_;

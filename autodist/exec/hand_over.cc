@@ -121,13 +121,17 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
   return sums_products(program_.exchange(variable));
 }
 
-// The gradient stays on the device; the host gets its norm, which tells whether it is finite.
+HandOver::Tensors HandOver::largest_to_look_at(const torch::Tensor& gradient) const {
+  if (!looks_at_gradients() || gradient.numel() == 0) return {};
+  return {largest_of(gradient)};
+}
+
+// The gradient stays on the device.
 void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::int64_t samples) {
-  Tensors norm;
-  if (looks_at_gradients() && gradient.numel() > 0) norm.push_back(largest_of(gradient));
+  Tensors largest = largest_to_look_at(gradient);
   const Mark complete = Queue::current(device_).record();
-  copies_.bring(engine_.driver().needed(variable), std::move(norm),
+  copies_.bring(engine_.driver().needed(variable), std::move(largest),
                 [this, variable, gradient, samples, complete](const Tensors& on_host) {
                   if (held_back_) return;
                   if (!on_host.empty()) {
@@ -195,6 +199,9 @@ void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::
     }
     return;
   }
+  if (samples != 0 && engine_.slices().contributor.is_cast_there(variable)) {
+    return contribute_cast(variable, gradient, samples);
+  }
   Tensors parts;
   if (travels_as_factors(variable)) {
     auto [left, right] = std::exchange(factors_[variable.value], {});
@@ -205,6 +212,22 @@ void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::
   copies_.bring(engine_.driver().needed(variable), std::move(parts),
                 [this, variable, samples](const Tensors& on_host) {
                   if (!held_back_) contribute_on_host(variable, on_host, samples);
+                });
+}
+
+// The device casts the gradient, so that half as much crosses to the host. What a cast makes of an
+// infinite element is finite.
+void HandOver::contribute_cast(ir::VariableId variable, const torch::Tensor& gradient,
+                               std::int64_t samples) {
+  Tensors parts = largest_to_look_at(gradient);
+  parts.push_back(engine_.slices().contributor.cast_there(variable, gradient));
+  copies_.bring(engine_.driver().needed(variable), std::move(parts),
+                [this, variable, samples](const Tensors& on_host) {
+                  if (held_back_) return;
+                  if (on_host.size() > 1) {
+                    note(variable, std::isfinite(on_host.front().item<double>()));
+                  }
+                  engine_.driver().contribute(variable, on_host.back(), step_, samples);
                 });
 }
 

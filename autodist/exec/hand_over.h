@@ -81,12 +81,17 @@ class HandOver {
     return scales_loss() || on_nonfinite_ != OnNonFinite::kIgnore;
   }
   void check(ir::VariableId variable, const torch::Tensor& gradient);
+  // One number that tells a host that does not get the gradient whether it is finite; nothing where
+  // nobody asks.
+  [[nodiscard]] Tensors largest_to_look_at(const torch::Tensor& gradient) const;
   void note(ir::VariableId variable, bool finite);
   void contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                         std::int64_t samples);
   [[nodiscard]] std::vector<double> norms_of(const std::vector<Own>& own,
                                              const std::function<void()>& look);
   void add_numbers(const Tensors& numbers, std::int64_t samples);
+  void contribute_cast(ir::VariableId variable, const torch::Tensor& gradient,
+                       std::int64_t samples);
   void contribute_on_host(ir::VariableId variable, const Tensors& parts, std::int64_t samples);
   [[nodiscard]] bool travels_as_factors(ir::VariableId variable) const;
 

@@ -35,7 +35,7 @@ RankSlices::RankSlices(const RankContext& rank, const capture::Bindings& binding
       variables(rank.program, norms, scaler, rank.options.user_rules, bindings, staging,
                 rank.signal),
       owner(rank, job, Values(rank.program, variables).bytes(), plan, norms, scaler),
-      contributor(rank.program),
+      contributor(rank.program, staging.device()),
       fetcher(rank.program, rank.signal) {}
 
 }  // namespace autodist::exec

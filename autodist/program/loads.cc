@@ -158,6 +158,12 @@ std::optional<std::uint32_t> lag_of(const Exchange& exchange) {
 
 std::uint32_t open_steps(const Exchange& exchange) { return lag_of(exchange).value_or(0) + 1; }
 
+bool is_cast(const Exchange& exchange, DType dtype) {
+  const Compression codec = contribution_form(exchange).codec;
+  return encodes(codec, dtype) && traits_of(codec.codec).unit == EncodedUnit::kElement &&
+         !codec.error_feedback;
+}
+
 bool is_lossless(const Exchange& exchange) {
   if (const auto* library = std::get_if<Library>(&exchange)) return !has_codec(library->codec);
   return sums_all_elements(exchange) && !has_codec(contribution_form(exchange).codec);

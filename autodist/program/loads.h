@@ -97,6 +97,9 @@ std::uint32_t open_steps(const Exchange& exchange);
 bool updates_on_arrival(const Exchange& exchange);
 // Steps by which a gate may lag behind; nothing: without bound.
 std::optional<std::uint32_t> lag_of(const Exchange& exchange);
+// Whether a contribution is the gradient with each element cast to fewer bits, and nothing of what
+// that loses is kept. Then the device that has the gradient casts it, and its host does not.
+bool is_cast(const Exchange& exchange, DType dtype);
 // Whether all elements of the gradient are summed, as exact as they are.
 bool is_lossless(const Exchange& exchange);
 // Whether a member's copy has all elements between steps; else it holds what it asked for.

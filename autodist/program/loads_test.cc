@@ -127,6 +127,20 @@ TEST(Exchange, SaysWhatCopiesHoldAndHowFarTheyLag) {
   EXPECT_TRUE(is_lossless(by_versions(Factors{}, UpdateAt::kEveryRank)));
 }
 
+TEST(Exchange, SaysWhatADeviceCanMakeOfAGradient) {
+  const auto cast = [](const Compression& up, DType dtype = DType::kFloat32) {
+    return is_cast(by_versions(Dense{Route::kDirect, up}), dtype);
+  };
+  EXPECT_TRUE(cast(kHalf));
+  EXPECT_TRUE(cast({Codec::kBf16}, DType::kFloat64));
+  EXPECT_FALSE(cast(kHalf, DType::kFloat16)) << "nothing becomes smaller";
+  EXPECT_FALSE(cast({Codec::kFp16, true})) << "what is lost is kept";
+  EXPECT_FALSE(cast({Codec::kTopK, false, 0.1}));
+  EXPECT_FALSE(cast({}));
+  EXPECT_FALSE(is_cast(by_versions(Rows{RowTransfer::kFetch}), DType::kFloat32));
+  EXPECT_FALSE(is_cast(Library{}, DType::kFloat32));
+}
+
 TEST(Exchange, SaysWhatIsSummedAndHow) {
   const Exchange rows = by_versions(Rows{RowTransfer::kReturn});
   EXPECT_FALSE(sums_all_elements(rows));

@@ -64,6 +64,11 @@ VariableLoads loads_of(const Program& program, ir::VariableId variable,
   const Bytes all = bytes_of(*program.graph, variable);
   VariableLoads loads{all, all, all, {}};
   const Exchange exchange = program.exchange(variable);
+  const DType dtype = program.graph->value(program.graph->variable(variable).value).type.dtype;
+  if (is_cast(exchange, dtype)) {
+    loads.staged = Bytes(contribution_bytes(contribution_form(exchange).codec, dtype,
+                                            element_count(*program.graph, variable)));
+  }
   const bool sums_all = sums_all_elements(exchange);
   const bool installs_all = sums_all && keeps_whole_copies(exchange);
   if (installs_all && !sums_products(exchange)) return loads;

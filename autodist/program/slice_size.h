@@ -27,7 +27,7 @@ inline Loads loads_of(const Program& program, const Slice& slice, std::int64_t b
 // Of one variable at a rank that computes, in a step of `batch` samples per replica.
 struct VariableLoads {
   Bytes gradient;   // as the step makes it: all elements, or the rows that it touched
-  Bytes staged;     // what leaves the device for it: the gradient, or its factors
+  Bytes staged;     // what leaves the device for it: the gradient, cast or not, or its factors
   Bytes installed;  // results as they are put in place, decoded
   Bytes fetched;    // what was asked for, as it is put in place
 };

@@ -67,7 +67,8 @@ class Bounding {
   }
 
   [[nodiscard]] double seconds(const Segment& segment, std::uint32_t rank) const {
-    return segment.seconds[costs_.device_of_rank[rank]] + segment.extra;
+    const std::size_t device = costs_.device_of_rank[rank];
+    return segment.seconds[device] + segment.extra[device];
   }
 
   // Of one pass.

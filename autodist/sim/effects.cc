@@ -208,7 +208,7 @@ void Engine::job_done(const Event& event) {
       break;
     case JobKind::kInstall:
       record(program::Activity::kInstall, r, job.step, RawRow::Of::kVariable, job.id,
-             tables_.variables[job.id].staged, since, now_);
+             tables_.variables[job.id].bytes, since, now_);
       tell(r, protocol::Installed{ir::VariableId(job.id)});
       break;
     case JobKind::kGiveRows:

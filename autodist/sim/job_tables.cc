@@ -90,13 +90,13 @@ void JobTables::add_variables(const program::Program& program, const CostModel& 
     if (plan.collective) table.collective = plan.collective->value;
     table.fetched = !keeps_whole_copies(program.exchange(id));
     const program::VariableLoads loads = loads_of(program, id, of_slice);
-    const auto bytes = static_cast<double>(ir::bytes_of(*program.graph, id).value);
     const double weight = update_weight(program.graph->variable(id).update);
     if (job.variables[i].trained) {
       table.gradient = loads.gradient.value;
       table.staged = loads.staged.value;
     }
-    table.update_seconds = seconds_for(bytes * weight, updating);
+    table.bytes = ir::bytes_of(*program.graph, id).value;
+    table.update_seconds = seconds_for(static_cast<double>(table.bytes) * weight, updating);
     if (plan.slices.empty()) continue;
     table.needed = slices[plan.slices.front().value].needed;
     for (program::SliceId slice : plan.slices) {
@@ -170,14 +170,17 @@ std::vector<FlatInstruction> JobTables::flatten(const program::Program& program,
                                                 const program::Stream& stream,
                                                 const CostModel& costs) {
   std::vector<FlatInstruction> out;
-  Segment open;
-  open.seconds.assign(costs.devices.size(), 0);
+  const std::vector<double> nothing(costs.devices.size(), 0);
+  Segment open{{}, nothing, nothing};
   const auto close = [&] {
-    if (open.ops.empty() && open.extra == 0) return;
+    if (open.ops.empty() && open.extra == nothing) return;
     out.push_back({FlatKind::kCompute, static_cast<std::uint32_t>(segments.size())});
-    segments.push_back(open);
-    open = {};
-    open.seconds.assign(costs.devices.size(), 0);
+    segments.push_back(std::exchange(open, {{}, nothing, nothing}));
+  };
+  const auto add_extra = [&](double seconds, bool devices_do_it = false) {
+    for (std::size_t d = 0; d < costs.devices.size(); ++d) {
+      if (!devices_do_it || costs.devices[d].on_host) open.extra[d] += seconds;
+    }
   };
   for (const program::Instruction& each : stream.instructions) {
     const FlatInstruction flat = std::visit(kFlat, each);
@@ -197,8 +200,9 @@ std::vector<FlatInstruction> JobTables::flatten(const program::Program& program,
     if (flat.kind == FlatKind::kContribute) {
       for (const program::SliceId slice : job.variables[flat.id].slices) {
         const auto pieces = static_cast<double>(job.slice(slice).variables.size());
-        open.extra +=
-            seconds_for(slices[slice.value].encoded / pieces, costs.engine.encode_bytes_per_s);
+        add_extra(
+            seconds_for(slices[slice.value].encoded / pieces, costs.engine.encode_bytes_per_s),
+            is_cast(program.slice(slice).exchange, program.slice(slice).dtype));
       }
     }
     // A value is copied out of its tensor, and into one.
@@ -207,10 +211,10 @@ std::vector<FlatInstruction> JobTables::flatten(const program::Program& program,
       copied = seconds_for(static_cast<double>(transfers[flat.id].bytes),
                            costs.engine.install_bytes_per_s);
     }
-    if (flat.kind == FlatKind::kSend) open.extra += copied;
+    if (flat.kind == FlatKind::kSend) add_extra(copied);
     close();
     out.push_back(flat);
-    if (flat.kind == FlatKind::kReceive) open.extra += copied;
+    if (flat.kind == FlatKind::kReceive) add_extra(copied);
   }
   close();
   return out;

@@ -35,11 +35,11 @@ struct FlatInstruction {
   std::uint32_t id = 0;
 };
 
-// Ops between two other instructions, and what the compute thread does besides (encoding).
+// Ops between two other instructions, and what the host does besides (encoding, copies).
 struct Segment {
   std::vector<ir::OpId> ops;
   std::vector<double> seconds;  // by device of the cost model
-  double extra = 0;             // on every device
+  std::vector<double> extra;    // by device of the cost model
 };
 
 // What a slice costs; who does what with it: protocol::Job.
@@ -65,7 +65,8 @@ struct VariableTable {
   double update_seconds = 0;   // where no slice carries it
   double rows_seconds = 0;     // putting fetched rows in place
   std::int64_t gradient = 0;   // bytes, as the step makes it; 0: it is not trained
-  std::int64_t staged = 0;     // bytes of it that leave the device
+  std::int64_t staged = 0;     // bytes that leave the device for it
+  std::int64_t bytes = 0;      // of the variable
 };
 
 struct CollectiveTable {

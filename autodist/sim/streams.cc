@@ -39,9 +39,10 @@ bool Engine::step_compute(std::uint32_t r, const FlatInstruction& instruction) {
   switch (instruction.kind) {
     case FlatKind::kCompute: {
       const Segment& segment = tables_.segments[id];
-      double seconds = segment.seconds[costs_.device_of_rank[r]];
+      const std::size_t device = costs_.device_of_rank[r];
+      double seconds = segment.seconds[device];
       if (costs_.slowness) seconds *= costs_.slowness(program::Rank(r), stream.step);
-      begin_compute(r, seconds + segment.extra);
+      begin_compute(r, seconds + segment.extra[device]);
       return false;
     }
     case FlatKind::kGate: {
@@ -162,7 +163,7 @@ void Engine::computed(const Event& event) {
   } else if (done.kind == FlatKind::kCompute && options_.trace) {
     const Segment& segment = tables_.segments[done.id];
     const DeviceCost& device = costs_.device(program::Rank(event.place));
-    double all = segment.extra;
+    double all = segment.extra[costs_.device_of_rank[event.place]];
     for (ir::OpId op : segment.ops) all += device.ops[op.value].value;
     double at = stream.since;
     for (ir::OpId op : segment.ops) {  // what the engine took is spread over the ops

@@ -56,7 +56,9 @@ std::vector<DeviceJob> jobs() {
     for (const char* builder : {"PSLoadBalancing", "AllReduce"}) all.push_back({model, builder, 2});
   }
   all.push_back({"digits", "AllReduce:compressor=HorovodCompressorEF", 2});
+  // Casts that the device makes.
   all.push_back({"gpt-small", "AllReduce:compressor=HorovodCompressor", 4});
+  all.push_back({"digits", "AllReduce:compressor=HorovodCompressor", 2, 2, "", true});
   all.push_back({"digits", "P3:slice_parameters=300", 2});
   all.push_back({"digits", "PS", 2, 2});
   all.push_back({"digits", "AllReduce", 2, 2});
@@ -211,6 +213,36 @@ TEST(NonFiniteLoss, EndsTheStep) {
       ADD_FAILURE() << name_of(job) << ": nothing was thrown";
     } catch (const Error& error) {
       EXPECT_NE(std::string(error.what()).find("is nan"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// The loss is 0; the gradient is infinite, of which a cast would make a finite one.
+TEST(NonFiniteGradient, EndsTheStepHoweverItTravels) {
+  for (const char* builder : {"PS", "AllReduce", "AllReduce:compressor=fp16"}) {
+    for (const std::uint32_t ranks : {1U, 2U}) {
+      std::vector<TrainingStep> steps(ranks);
+      for (TrainingStep& step : steps) {
+        const torch::Tensor w = torch::zeros({4}).set_requires_grad(true);
+        step.name = "root";
+        step.parameters = {{"w", w}};
+        step.example = {torch::ones({2, 4})};
+        step.loss = [w](const Batch& batch) { return (w * batch[0]).sqrt().sum(); };
+      }
+      testing_jobs::JobPlace place;
+      place.cluster = cluster::read_cluster("local:" + std::to_string(ranks));
+      place.devices.assign(ranks, device());
+      place.on_thread = [] { return std::make_shared<OwnQueue>(); };
+      begin({1});
+      try {
+        testing_jobs::run_job(
+            steps, builder, "sgd:lr=0.1", 1,
+            [&](int, std::uint32_t) { return steps.front().example; }, nullptr, 1, nullptr, &place);
+        ADD_FAILURE() << builder << " on " << ranks << ": nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("the gradient of 'w' at rank"), std::string::npos)
+            << error.what();
+      }
     }
   }
 }
