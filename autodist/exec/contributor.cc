@@ -51,9 +51,9 @@ Contributor::Contributor(const program::Program& program, torch::Device device)
     : program_(program), gradients_(program.variables.size()) {
   for (const program::Slice& slice : program.slices) {
     const program::MessageForm form = contribution_form(slice.exchange);
-    const bool is_cast_there = !device.is_cpu() && is_cast(slice.exchange, slice.dtype);
+    const bool is_taken_cast = !device.is_cpu() && is_cast(slice.exchange, slice.dtype);
     Slice own{slice.dtype, element_count(slice), layout_of(program, slice),
-              form,        is_cast_there,        nullptr};
+              form,        is_taken_cast,        nullptr};
     if (!encodes(form.codec, slice.dtype)) own.form.codec = {};
     if (feeds_back(slice)) own.residual = allocate_zeros(program::bytes_of(slice).value);
     slices_.push_back(std::move(own));
@@ -66,27 +66,33 @@ const Contributor::Slice& Contributor::first_slice(ir::VariableId variable) cons
   return slices_[plan.slices.front().value];
 }
 
-bool Contributor::is_cast_there(ir::VariableId variable) const {
-  return !program_.plan(variable).slices.empty() && first_slice(variable).is_cast_there;
+bool Contributor::is_cast_there(ir::VariableId variable, const torch::Tensor& gradient) const {
+  return !gradient.is_sparse() && !program_.plan(variable).slices.empty() &&
+         first_slice(variable).is_taken_cast;
 }
 
 torch::Tensor Contributor::cast_there(ir::VariableId variable,
                                       const torch::Tensor& gradient) const {
   const Slice& slice = first_slice(variable);
-  const torch::Tensor dense = gradient.is_sparse() ? gradient.to_dense() : gradient;
-  return cast_on_device(slice.form.codec.codec, dense.to(scalar_type_of(slice.dtype)));
+  return cast_elements(slice.form.codec.codec, gradient.to(scalar_type_of(slice.dtype)));
 }
 
 void Contributor::take(ir::VariableId variable, const torch::Tensor& gradient,
                        std::int64_t samples) {
   const Slice& slice = first_slice(variable);
   if (samples == 0) return;
-  const torch::ScalarType type =
-      slice.is_cast_there ? gradient.scalar_type() : scalar_type_of(slice.dtype);
+  const torch::ScalarType type = scalar_type_of(slice.dtype);
+  torch::Tensor& taken = gradients_[variable.value];
   if (slice.form.layout == program::Layout::kRows) {
     rows_.emplace(gradient, type);
+  } else if (!slice.is_taken_cast) {
+    taken = row_major(gradient, type);
+  } else if (gradient.is_sparse()) {
+    taken = cast_there(variable, row_major(gradient, type));
   } else {
-    gradients_[variable.value] = row_major(gradient, type);
+    taken = gradient.contiguous();
+    AD_CHECK(taken.itemsize() == traits_of(slice.form.codec.codec).element_bytes)
+        << "variable " << variable << ": " << taken.scalar_type() << " is no cast";
   }
 }
 
@@ -98,13 +104,13 @@ comm::Payload Contributor::payload(program::SliceId id, std::int64_t samples) {
     return pack_rows(block, rows_->in(block));
   }
   comm::Payload payload = packed(slice);
-  if (slice.form.codec.codec == program::Codec::kNone || slice.is_cast_there) return payload;
+  if (slice.form.codec.codec == program::Codec::kNone || slice.is_taken_cast) return payload;
   return encode(slice.form.codec, slice.dtype, slice.elements, payload.data, slice.residual.get());
 }
 
 comm::Payload Contributor::packed(const Slice& slice) const {
   const std::size_t element_bytes =
-      slice.is_cast_there ? traits_of(slice.form.codec.codec).element_bytes : size_of(slice.dtype);
+      slice.is_taken_cast ? traits_of(slice.form.codec.codec).element_bytes : size_of(slice.dtype);
   const std::size_t size = slice.elements * element_bytes;
   if (slice.pieces.size() == 1 && slice.pieces.front().runs.size() == 1) {
     const program::PieceLayout& piece = slice.pieces.front();

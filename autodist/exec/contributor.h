@@ -1,5 +1,5 @@
-// Cuts gradients into slices and hands them over, without a copy where their memory allows and they
-// are not compressed.
+// Cuts gradients into slices and hands them over, without a copy where their memory allows and the
+// host does not compress them.
 //
 // Opt-in: includes torch, as capture/training_step.h does.
 
@@ -41,15 +41,17 @@ class Contributor {
   // `device`: of the gradients.
   Contributor(const program::Program& program, torch::Device device);
 
-  // Whether the device casts the variable's gradient, and take() gets what that makes.
-  [[nodiscard]] bool is_cast_there(ir::VariableId variable) const;
-  // A gradient of the device as it is brought to the host: the elements that encode() makes.
-  // REQUIRES: is_cast_there(). Any thread.
+  // Whether the device casts the variable's gradient before it is brought to the host. A sparse one
+  // comes with its rows alone, and is cast by take().
+  [[nodiscard]] bool is_cast_there(ir::VariableId variable, const torch::Tensor& gradient) const;
+  // What is brought to the host in its place: the elements that encode() makes. Any thread.
+  // REQUIRES: is_cast_there().
   [[nodiscard]] torch::Tensor cast_there(ir::VariableId variable,
                                          const torch::Tensor& gradient) const;
 
-  // The gradient of a variable is complete (undefined where the rank has no samples). Its memory
-  // must not be written any more. REQUIRES: once per variable and step.
+  // The gradient of a variable, or what cast_there() made of it, is complete (undefined where the
+  // rank has no samples). Its memory must not be written any more. REQUIRES: once per variable and
+  // step.
   void take(ir::VariableId variable, const torch::Tensor& gradient, std::int64_t samples);
   // A slice's part of the gradients of its variables, in the form in which it travels; empty where
   // `samples` is 0. REQUIRES: all of them were taken, and once per step.
@@ -72,7 +74,7 @@ class Contributor {
     std::int64_t elements = 0;
     std::vector<program::PieceLayout> pieces;
     program::MessageForm form;
-    bool is_cast_there = false;
+    bool is_taken_cast = false;           // of a device's gradients
     std::shared_ptr<std::byte> residual;  // of the slice's elements, with error feedback
   };
 

@@ -121,24 +121,35 @@ bool HandOver::travels_as_factors(ir::VariableId variable) const {
   return sums_products(program_.exchange(variable));
 }
 
-HandOver::Tensors HandOver::largest_to_look_at(const torch::Tensor& gradient) const {
-  if (!looks_at_gradients() || gradient.numel() == 0) return {};
-  return {largest_of(gradient)};
+void HandOver::bring_of(ir::VariableId variable, const torch::Tensor& gradient, Tensors made,
+                        const HostCopies::Then& then) {
+  const std::size_t count = made.size();
+  if (looks_at_gradients() && gradient.numel() > 0) made.push_back(largest_of(gradient));
+  copies_.bring(engine_.driver().needed(variable), std::move(made),
+                [this, variable, count, then](const Tensors& on_host) {
+                  if (held_back_) return;
+                  if (on_host.size() > count) {
+                    note(variable, std::isfinite(on_host.back().item<double>()));
+                  }
+                  then(on_host);
+                });
 }
 
-// The gradient stays on the device.
 void HandOver::contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                                 std::int64_t samples) {
-  Tensors largest = largest_to_look_at(gradient);
   const Mark complete = Queue::current(device_).record();
-  copies_.bring(engine_.driver().needed(variable), std::move(largest),
-                [this, variable, gradient, samples, complete](const Tensors& on_host) {
-                  if (held_back_) return;
-                  if (!on_host.empty()) {
-                    note(variable, std::isfinite(on_host.front().item<double>()));
-                  }
-                  engine_.whole().contribute(variable, gradient, step_, samples, complete);
-                });
+  bring_of(variable, gradient, {}, [this, variable, gradient, samples, complete](const Tensors&) {
+    engine_.whole().contribute(variable, gradient, step_, samples, complete);
+  });
+}
+
+// Half as much crosses to the host, which cannot see what was infinite before the cast.
+void HandOver::contribute_cast(ir::VariableId variable, const torch::Tensor& gradient,
+                               std::int64_t samples) {
+  bring_of(variable, gradient, {engine_.slices().contributor.cast_there(variable, gradient)},
+           [this, variable, samples](const Tensors& on_host) {
+             engine_.driver().contribute(variable, on_host.front(), step_, samples);
+           });
 }
 
 // By gradient: the norm where a clip needs it, else the largest magnitude; both tell whether it is
@@ -199,7 +210,7 @@ void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::
     }
     return;
   }
-  if (samples != 0 && engine_.slices().contributor.is_cast_there(variable)) {
+  if (samples != 0 && engine_.slices().contributor.is_cast_there(variable, gradient)) {
     return contribute_cast(variable, gradient, samples);
   }
   Tensors parts;
@@ -212,22 +223,6 @@ void HandOver::contribute(ir::VariableId variable, torch::Tensor gradient, std::
   copies_.bring(engine_.driver().needed(variable), std::move(parts),
                 [this, variable, samples](const Tensors& on_host) {
                   if (!held_back_) contribute_on_host(variable, on_host, samples);
-                });
-}
-
-// The device casts the gradient, so that half as much crosses to the host. What a cast makes of an
-// infinite element is finite.
-void HandOver::contribute_cast(ir::VariableId variable, const torch::Tensor& gradient,
-                               std::int64_t samples) {
-  Tensors parts = largest_to_look_at(gradient);
-  parts.push_back(engine_.slices().contributor.cast_there(variable, gradient));
-  copies_.bring(engine_.driver().needed(variable), std::move(parts),
-                [this, variable, samples](const Tensors& on_host) {
-                  if (held_back_) return;
-                  if (on_host.size() > 1) {
-                    note(variable, std::isfinite(on_host.front().item<double>()));
-                  }
-                  engine_.driver().contribute(variable, on_host.back(), step_, samples);
                 });
 }
 

@@ -81,9 +81,11 @@ class HandOver {
     return scales_loss() || on_nonfinite_ != OnNonFinite::kIgnore;
   }
   void check(ir::VariableId variable, const torch::Tensor& gradient);
-  // One number that tells a host that does not get the gradient whether it is finite; nothing where
-  // nobody asks.
-  [[nodiscard]] Tensors largest_to_look_at(const torch::Tensor& gradient) const;
+  // Brings what the device has made of a gradient that the host does not get, and with it one
+  // number that tells whether the gradient is finite. `then` gets it first to last, unless
+  // held_back().
+  void bring_of(ir::VariableId variable, const torch::Tensor& gradient, Tensors made,
+                const HostCopies::Then& then);
   void note(ir::VariableId variable, bool finite);
   void contribute_there(ir::VariableId variable, const torch::Tensor& gradient,
                         std::int64_t samples);

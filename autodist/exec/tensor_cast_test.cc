@@ -36,26 +36,28 @@ torch::Tensor telling_values() {
 TEST(CastOnDevice, HasTheBitsOfTheCodec) {
   for (const torch::ScalarType type : {torch::kFloat, torch::kDouble}) {
     const torch::Tensor values = telling_values().to(type);
-    for (const Codec codec : {Codec::kFp16, Codec::kBf16}) {
+    for (const program::CodecTraits& each : program::kCodecs) {
+      if (each.unit != program::EncodedUnit::kElement) continue;
+      const Codec codec = each.codec;
       const comm::Payload expected =
           encode({codec}, dtype_of(type), values.numel(), memory_of(values), /*residual=*/nullptr);
-      const torch::Tensor cast = cast_on_device(codec, values);
+      const torch::Tensor cast = cast_elements(codec, values);
       ASSERT_EQ(byte_count(cast).value, static_cast<std::int64_t>(expected.size));
       EXPECT_EQ(std::memcmp(memory_of(cast), expected.data, expected.size), 0)
-          << traits_of(codec).name << " of " << type;
+          << each.name << " of " << type;
     }
   }
 }
 
 TEST(CastOnDevice, KeepsShapeAndNaN) {
   const torch::Tensor values = torch::full({2, 3}, std::numeric_limits<float>::quiet_NaN());
-  const torch::Tensor cast = cast_on_device(Codec::kBf16, values);
+  const torch::Tensor cast = cast_elements(Codec::kBf16, values);
   EXPECT_EQ(cast.sizes(), values.sizes());
   EXPECT_TRUE(cast.isnan().all().item<bool>());
 }
 
 TEST(CastOnDevice, IsOfCastsAlone) {
-  EXPECT_THROW(cast_on_device(Codec::kTopK, torch::ones({2})), InternalError);
+  EXPECT_THROW(cast_elements(Codec::kTopK, torch::ones({2})), InternalError);
 }
 
 }  // namespace

@@ -56,7 +56,8 @@ std::vector<DeviceJob> jobs() {
     for (const char* builder : {"PSLoadBalancing", "AllReduce"}) all.push_back({model, builder, 2});
   }
   all.push_back({"digits", "AllReduce:compressor=HorovodCompressorEF", 2});
-  // Casts that the device makes.
+  // Casts that the device makes; of sparse gradients the host does.
+  all.push_back({"ncf-small-sparse", "AllReduce:compressor=fp16", 2, 1, "ftrl:lr=0.05"});
   all.push_back({"gpt-small", "AllReduce:compressor=HorovodCompressor", 4});
   all.push_back({"digits", "AllReduce:compressor=HorovodCompressor", 2, 2, "", true});
   all.push_back({"digits", "P3:slice_parameters=300", 2});
@@ -107,6 +108,7 @@ std::vector<DeviceJob> jobs() {
   all.push_back(autocast);
   // The first rank on the device, the others on the CPU.
   for (DeviceJob mixed : {DeviceJob{"digits", "PS", 2}, DeviceJob{"digits", "AllReduce", 2},
+                          DeviceJob{"digits", "AllReduce:compressor=fp16", 2},
                           DeviceJob{"digits", library, 2, 1, "", false, false, true},
                           DeviceJob{"ncf-small-sparse", "PS", 2, 1, "sgd:lr=0.02"}}) {
     mixed.is_mixed = true;
@@ -194,6 +196,7 @@ std::vector<DeviceJob> recorded_jobs() {
           {"digits", "AllReduce", 2, 1, "adam:lr=1e-3", true},
           {"digits", "AllReduce:algorithm=library", 2, 1, "", false, false, true},
           {"digits", "PS", 2, 2},
+          {"digits", "AllReduce:compressor=bf16", 2},
           {"gpt-small", "AllReduce", 1},
           {"gpt-small", "PSLoadBalancing", 2},
           {"resnet-small", "AllReduce", 2},
@@ -217,32 +220,39 @@ TEST(NonFiniteLoss, EndsTheStep) {
   }
 }
 
-// The loss is 0; the gradient is infinite, of which a cast would make a finite one.
-TEST(NonFiniteGradient, EndsTheStepHoweverItTravels) {
+// A step whose loss is 0 and whose gradient is infinite, of which a cast makes a finite one.
+Parameters train_at_a_root(const std::string& builder, std::uint32_t ranks, bool scales_loss) {
+  std::vector<TrainingStep> steps(ranks);
+  for (TrainingStep& step : steps) {
+    const torch::Tensor w = torch::zeros({4}).set_requires_grad(true);
+    step.name = "root";
+    step.parameters = {{"w", w}};
+    step.example = {torch::ones({2, 4})};
+    step.loss = [w](const Batch& batch) { return (w * batch[0]).sqrt().sum(); };
+  }
+  testing_jobs::JobPlace place;
+  place.cluster = cluster::read_cluster("local:" + std::to_string(ranks));
+  place.devices.assign(ranks, device());
+  place.on_thread = [] { return std::make_shared<OwnQueue>(); };
+  if (scales_loss) place.loss_scaling = ir::LossScaling();
+  begin({1});
+  return testing_jobs::run_job(
+      steps, builder, "sgd:lr=0.1", 2, [&](int, std::uint32_t) { return steps.front().example; },
+      nullptr, 1, nullptr, &place);
+}
+
+TEST(NonFiniteGradient, EndsTheStepOrIsSkippedHoweverItTravels) {
   for (const char* builder : {"PS", "AllReduce", "AllReduce:compressor=fp16"}) {
     for (const std::uint32_t ranks : {1U, 2U}) {
-      std::vector<TrainingStep> steps(ranks);
-      for (TrainingStep& step : steps) {
-        const torch::Tensor w = torch::zeros({4}).set_requires_grad(true);
-        step.name = "root";
-        step.parameters = {{"w", w}};
-        step.example = {torch::ones({2, 4})};
-        step.loss = [w](const Batch& batch) { return (w * batch[0]).sqrt().sum(); };
-      }
-      testing_jobs::JobPlace place;
-      place.cluster = cluster::read_cluster("local:" + std::to_string(ranks));
-      place.devices.assign(ranks, device());
-      place.on_thread = [] { return std::make_shared<OwnQueue>(); };
-      begin({1});
       try {
-        testing_jobs::run_job(
-            steps, builder, "sgd:lr=0.1", 1,
-            [&](int, std::uint32_t) { return steps.front().example; }, nullptr, 1, nullptr, &place);
+        train_at_a_root(builder, ranks, /*scales_loss=*/false);
         ADD_FAILURE() << builder << " on " << ranks << ": nothing was thrown";
       } catch (const Error& error) {
         EXPECT_NE(std::string(error.what()).find("the gradient of 'w' at rank"), std::string::npos)
             << error.what();
       }
+      const Parameters skipped = train_at_a_root(builder, ranks, /*scales_loss=*/true);
+      EXPECT_TRUE(skipped.front().equal(torch::zeros({4}))) << builder << " on " << ranks;
     }
   }
 }
@@ -455,7 +465,9 @@ TEST(StaleJobs, AreOrderedOnTheDevice) {
 }
 
 // What is in use between two steps varies with what is on its way, and with the rows that a batch
-// touches; if it grew, in the end even the least would be more than the most in the beginning.
+// touches; if it grew, in the end even the least would be more than the most in the beginning. What
+// is pinned is the most that was lent at once, which a late step of a busy machine may raise by a
+// block or two; one of the smallest, lost in every 200 steps, is more than a tenth.
 TEST(SlowSteps, NothingGrowsOverTenThousand) {
   constexpr int kSteps = 10'000;
   constexpr int kWindow = 1'000;
@@ -477,7 +489,7 @@ TEST(SlowSteps, NothingGrowsOverTenThousand) {
     });
     EXPECT_GT(most.pinned_bytes, 0);
     EXPECT_LE(least->device_bytes, most.device_bytes) << name_of(job);
-    EXPECT_LE(least->pinned_bytes, most.pinned_bytes) << name_of(job);
+    EXPECT_LE(least->pinned_bytes, most.pinned_bytes + most.pinned_bytes / 10) << name_of(job);
     EXPECT_TRUE(reports().empty());
   }
 }

@@ -18,7 +18,7 @@ torch::Tensor cast_to(const torch::Tensor& gradient) {
 
 }  // namespace
 
-torch::Tensor cast_on_device(program::Codec codec, const torch::Tensor& gradient) {
+torch::Tensor cast_elements(program::Codec codec, const torch::Tensor& gradient) {
   if (codec == program::Codec::kFp16) return cast_to<at::Half>(gradient);
   AD_CHECK(codec == program::Codec::kBf16) << traits_of(codec).name << " is no cast";
   return cast_to<at::BFloat16>(gradient);

@@ -13,6 +13,6 @@ namespace autodist::exec {
 
 // The elements of encode() without a residual, in the gradient's shape, by ops on the current
 // queue; of NaN some NaN. REQUIRES: kFp16 or kBf16, a gradient of float or double.
-torch::Tensor cast_on_device(program::Codec codec, const torch::Tensor& gradient);
+torch::Tensor cast_elements(program::Codec codec, const torch::Tensor& gradient);
 
 }  // namespace autodist::exec
