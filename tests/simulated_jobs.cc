@@ -108,7 +108,7 @@ SimulatedJob job_on(const std::shared_ptr<const ir::Graph>& graph, const std::st
   SimulatedJob job;
   job.cluster = cluster;
   job.program = passes::rewrite(graph, strategy, cluster, options, builder);
-  job.costs = sim::cost_model(job.program, cluster, {0, options.micro_batches, ""});
+  job.costs = sim::cost_model(job.program, cluster, {options.batch, options.micro_batches, ""});
   return job;
 }
 

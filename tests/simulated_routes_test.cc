@@ -9,6 +9,7 @@
 #include "autodist/program/route.h"
 #include "autodist/program/slice_size.h"
 #include "autodist/report/plan.h"
+#include "autodist/sim/factored.h"
 #include "autodist/sim/simulator.h"
 #include "tests/simulated_jobs.h"
 
@@ -191,6 +192,20 @@ TEST(Factors, BoundTheProblem) {
   // 4 MB at 125 MB/s; or 32 kB, and one product of 10 ms after it.
   EXPECT_NEAR(whole.whole.value, kForwardAndGradient + 4e6 / kRate, 1e-9);
   EXPECT_NEAR(whole.problem.value, kForwardAndGradient + 32e3 / kRate + 10e-3, 1e-9);
+}
+
+// A sample adds 2000 elements to both factors; the gradient has a million.
+TEST(Factors, TravelInBatchesForWhichTheyPay) {
+  const auto graph = stack(1, 1000, 10e-3);
+  for (const std::int64_t batch : {0, 499, 500}) {
+    passes::Options options;
+    options.batch = batch;
+    const SimulatedJob job =
+        job_on(graph, "AllReduce:algorithm=sufficient_factors", machines(2), options);
+    EXPECT_EQ(goes_to_all(job.program.slices.front().exchange), batch < 500) << batch;
+    EXPECT_EQ(sim::factored_gradients(job.program, job.costs).front().saved > 0, batch < 500)
+        << batch;
+  }
 }
 
 TEST(PowerSgd, TwoRingsOfFactorsInTheGradientsPlace) {

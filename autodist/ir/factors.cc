@@ -24,10 +24,11 @@ Bytes bytes_of(const Graph& graph, const Factors& factors, std::int64_t batch) {
   return Bytes(element_count(graph, factors, batch) * each);
 }
 
-bool factors_pay(const Graph& graph, VariableId variable, std::int64_t members) {
+bool factors_pay(const Graph& graph, VariableId variable, std::int64_t members,
+                 std::int64_t batch) {
   const std::optional<Factors> factors = factors_of(graph, variable);
-  return factors && element_count(graph, *factors, graph.example_batch) * members <
-                        2 * element_count(graph, variable);
+  return factors &&
+         element_count(graph, *factors, batch) * members < 2 * element_count(graph, variable);
 }
 
 }  // namespace autodist::ir

@@ -29,9 +29,9 @@ std::int64_t element_count(const Graph& graph, const Factors& factors, std::int6
 
 Bytes bytes_of(const Graph& graph, const Factors& factors, std::int64_t batch);
 
-// Whether both factors of the example's batch, which each of `members` sends to all others, are
-// less than what it sends of the gradient in a direct all-reduce, 2(n-1)/n of it. False where there
-// are no factors.
-bool factors_pay(const Graph& graph, VariableId variable, std::int64_t members);
+// Whether both factors of a batch, which each of `members` sends to all others, are less than what
+// it sends of the gradient in a direct all-reduce, 2(n-1)/n of it. False where there are no
+// factors.
+bool factors_pay(const Graph& graph, VariableId variable, std::int64_t members, std::int64_t batch);
 
 }  // namespace autodist::ir

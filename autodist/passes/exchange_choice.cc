@@ -81,14 +81,14 @@ SynchronizerKind kind_of(const strategy::Synchronizer& synchronizer) {
 }
 
 ExchangeFacts facts_of(const ir::Graph& graph, ir::VariableId variable, std::int64_t members,
-                       std::int64_t micro_batches) {
+                       std::int64_t micro_batches, std::int64_t batch) {
   ExchangeFacts facts;
   facts.dtype = graph.value(graph.variable(variable).value).type.dtype;
   facts.members = members;
   facts.by_rows = ir::trained_by_rows(graph.variable(variable));
   if (micro_batches > 1) return facts;  // of sums of gradients neither is known
   facts.fetchable = facts.by_rows && ir::rows_read(graph, variable).has_value();
-  facts.factors_pay = ir::factors_pay(graph, variable, members);
+  facts.factors_pay = ir::factors_pay(graph, variable, members, batch);
   return facts;
 }
 

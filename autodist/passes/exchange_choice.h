@@ -32,9 +32,9 @@ struct ExchangeFacts {
   bool factors_pay = false;  // two factors of the gradient are worth sending (ir::factors_pay)
 };
 
-// Of a whole variable.
+// Of a whole variable, in steps of so many micro-batches of `batch` samples each.
 ExchangeFacts facts_of(const ir::Graph& graph, ir::VariableId variable, std::int64_t members,
-                       std::int64_t micro_batches);
+                       std::int64_t micro_batches, std::int64_t batch);
 
 // The route is the one that is asked for; program::effective_route() says where it matters.
 // REQUIRES: `synchronizer` is not empty.

@@ -22,6 +22,9 @@ struct Options {
   // Of a step; those of a placed graph follow each other through its stages. Rows cannot be fetched
   // for more than one: the others are not known yet.
   std::int64_t micro_batches = 1;
+  // Samples of each, at every replica; 0: as captured. Two factors of a gradient grow with them:
+  // whether both are smaller than the gradient is decided by this.
+  std::int64_t batch = 0;
   // A barrier: no update before all ranks have said whether their gradients are finite.
   std::optional<ir::LossScaling> loss_scaling = {};
   // What ranks say to each other is encrypted, and an all-reduce of a library would not be.
@@ -39,6 +42,10 @@ struct Options {
   // Called after each pass with its name and the Program's text so far (--dump-after).
   std::function<void(const std::string& pass, const std::string& text)> dump = {};
 };
+
+inline std::int64_t batch_of(const Options& options, const ir::Graph& graph) {
+  return options.batch == 0 ? graph.example_batch : options.batch;
+}
 
 // Names of the passes in order: what --dump-after accepts.
 std::vector<std::string> pass_names();

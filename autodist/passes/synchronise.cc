@@ -79,7 +79,7 @@ class ExchangePlanner {
     const program::Shard& shard = program_.shard(id);
     ExchangeFacts facts =
         passes::facts_of(state_.graph(), shard.variable, static_cast<std::int64_t>(members_.size()),
-                         state_.options.micro_batches);
+                         state_.options.micro_batches, batch_of(state_.options, state_.graph()));
     if (program_.is_placed()) facts.fetchable = false;
     if (ir::element_count(state_.graph(), shard.variable) != shard.elements) {
       facts.factors_pay = false;

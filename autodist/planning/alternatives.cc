@@ -1,7 +1,6 @@
 #include "autodist/planning/alternatives.h"
 
 #include "autodist/base/error.h"
-#include "autodist/passes/pipeline.h"
 #include "autodist/planning/link_tuning.h"
 #include "autodist/planning/planning.h"
 #include "autodist/search/builders/builders.h"
@@ -9,10 +8,12 @@
 namespace autodist::planning {
 
 std::vector<report::Alternative> alternatives_of(std::shared_ptr<const ir::Graph> graph,
-                                                 const cluster::Cluster& cluster, bool cpu_only,
+                                                 const cluster::Cluster& cluster,
+                                                 const passes::Options& asked,
                                                  const std::string& chosen, std::int64_t batch) {
-  passes::Options options = declared_options(cluster, *graph, cpu_only);
+  passes::Options options = declared_options(cluster, *graph, asked.cpu_only);
   options.verify_each = false;
+  options.batch = asked.batch;
   std::vector<report::Alternative> alternatives;
   for (const search::Builder& builder : search::builders()) {
     report::Alternative each;

@@ -208,7 +208,7 @@ Explanation explain(const std::shared_ptr<const ir::Graph>& graph, const cluster
         return sim::calibrated_costs(program, cluster, request.costs, request.calibration);
       },
       request.options.simulation);
-  const search::Space space(*graph, cluster, request.options.allowed);
+  const search::Space space(*graph, cluster, request.options.allowed, request.passes.batch);
   const Seconds limit = request.options.budget.seconds;
   if (const std::optional<Point> point = space.point_of(strategy)) {
     result.variables = Explaining(space, result, *point, request.passes)

@@ -178,7 +178,7 @@ void add_plan(report::PageInputs& page, const std::shared_ptr<const ir::Graph>& 
     // A graph without times, devices without figures, a strategy that has no simulated form.
     page.remarks.push_back(fmt::format("No prediction: {}", error.what()));
     page.prediction = nullptr;
-    page.alternatives = alternatives_of(graph, cluster, request.how.passes.cpu_only,
+    page.alternatives = alternatives_of(graph, cluster, request.how.passes,
                                         builder_of(request.chosen_by), page.batch);
   }
 }

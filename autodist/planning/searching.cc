@@ -116,6 +116,8 @@ SearchRequest search_request(const SearchSettings& settings, const std::string& 
 
 SearchRequest with_links(SearchRequest request, const ir::Graph& graph,
                          const cluster::Cluster& cluster) {
+  request.passes.batch = request.costs.batch;
+  request.passes.micro_batches = request.costs.micro_batches;
   if (request.passes.encrypted || !request.library) {
     std::erase(request.options.allowed.algorithms, strategy::AllReduceAlgorithm::kLibrary);
   }

@@ -23,6 +23,17 @@ class NoFiles {
   rlimit before_{};
 };
 
+// Programs, arithmetic and the space of strategies are of one batch.
+TEST(Searching, RewritesForTheBatchThatIsPriced) {
+  SearchRequest request;
+  request.costs.batch = 512;
+  request.costs.micro_batches = 3;
+  const passes::Options passes =
+      with_links(request, load_graph("digits"), cluster::read_cluster("local:2")).passes;
+  EXPECT_EQ(passes.batch, 512);
+  EXPECT_EQ(passes.micro_batches, 3);
+}
+
 TEST(Searching, OpensNoFileForACandidate) {
   const auto graph = std::make_shared<const ir::Graph>(load_graph("digits"));
   const cluster::Cluster cluster = cluster::read_cluster("local:2");

@@ -14,11 +14,11 @@ std::vector<Factored> factored_gradients(const program::Program& program, const 
   const std::vector<program::Rank> computing = program.computing_ranks();
   for (std::size_t i = 0; i < all.size(); ++i) {
     const ir::VariableId id(i);
-    if (!ir::factors_pay(graph, id, members)) continue;
+    if (!ir::factors_pay(graph, id, members, costs.batch)) continue;
     const ir::Factors factors = *ir::factors_of(graph, id);
     const auto factor_bytes = static_cast<double>(bytes_of(graph, factors, costs.batch).value);
     const double remain = factor_bytes * members / 2;
-    all[i].saved = std::max(0.0, static_cast<double>(bytes_of(graph, id).value) - remain);
+    all[i].saved = static_cast<double>(bytes_of(graph, id).value) - remain;
     std::optional<Seconds> fastest;  // the simulator has one time for all members, whosever
     for (const program::Rank rank : computing) {
       const Seconds one = multiply_seconds(costs, graph, factors, rank);

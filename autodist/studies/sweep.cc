@@ -67,7 +67,7 @@ Chance chance_of(const StrategyCase& of, const cluster::Cluster& cluster, std::u
     return sim::cost_model(program, cluster, request.costs);
   });
   std::string why_not;
-  const search::Space space(*graph, cluster, request.options.allowed);
+  const search::Space space(*graph, cluster, request.options.allowed, request.passes.batch);
   std::mt19937_64 random(options.seed);
   std::vector<Seconds> steps;
   for (std::uint32_t attempt = 0; steps.size() < drawn; ++attempt) {

@@ -72,15 +72,13 @@ void write_report(const PlanArguments& arguments, const planning::PlanPageReques
 
 int plan_by_builder(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                     const cluster::Cluster& cluster, const passes::Options& options,
-                    Console& console) {
+                    const sim::CostOptions& costs, Console& console) {
   const planning::StrategyRequest request{arguments.builder, "", {}};
   std::vector<std::string> warnings;
   const strategy::Strategy strategy = planning::choose_strategy(request, *graph, cluster, warnings);
   for (const std::string& warning : warnings) console.err << "autodist: " << warning << "\n";
   const program::Program program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(request));
-  sim::CostOptions costs;
-  put_workload(arguments.workload, cluster, arguments.cpu_only, costs, console);
   refuse_placed(arguments.workload, program);
   const sim::Calibration calibration =
       sim::read_calibration(arguments.cluster, arguments.workload.calibration);
@@ -137,7 +135,7 @@ std::string history_lines(const planning::SearchedPlan& plan, const ir::Graph& g
 
 int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const ir::Graph>& graph,
                    const cluster::Cluster& cluster, const passes::Options& options,
-                   Console& console) {
+                   const sim::CostOptions& costs, Console& console) {
   SearchSettings settings = arguments.search;
   settings.stop = [&stop = watch_stop_signals()] { return stop.load(); };
   settings.calibration = sim::read_calibration(arguments.cluster, arguments.workload.calibration);
@@ -148,7 +146,7 @@ int plan_by_search(const PlanArguments& arguments, const std::shared_ptr<const i
   };
   request.passes = options;
   request.passes.dump = nullptr;  // only the answer's passes are dumped
-  put_workload(arguments.workload, cluster, arguments.cpu_only, request.costs, console);
+  request.costs = costs;
   request.placing_share = arguments.placed ? 0.5 : 0;
   planning::SearchedPlan plan = planning::search_plan(graph, cluster, request);
   if (arguments.placed) planning::take_placement(plan);
@@ -220,6 +218,9 @@ int plan(const PlanArguments& arguments, Console& console) {
   if (arguments.from_history) graph = measured_step(std::move(graph), cluster);
   passes::Options options = planning::declared_options(cluster, *graph, arguments.cpu_only);
   options.encrypted = planning::encrypts(arguments.encryption, cluster);
+  sim::CostOptions costs;
+  put_workload(arguments.workload, cluster, arguments.cpu_only, costs, console);
+  options.batch = costs.batch;
   if (!arguments.dump_after.empty()) {
     options.dump = [&](const std::string& pass, const std::string& text) {
       if (arguments.dump_after != pass && arguments.dump_after != "all") return;
@@ -227,8 +228,8 @@ int plan(const PlanArguments& arguments, Console& console) {
     };
   }
   const bool searches = arguments.builder == planning::kSearch;
-  const int code = searches ? plan_by_search(arguments, graph, cluster, options, console)
-                            : plan_by_builder(arguments, graph, cluster, options, console);
+  const int code = searches ? plan_by_search(arguments, graph, cluster, options, costs, console)
+                            : plan_by_builder(arguments, graph, cluster, options, costs, console);
   if (console.json) return code;
   if (!arguments.output.empty()) console.out << "\nWritten to " << arguments.output << "\n";
   if (!arguments.report.empty()) console.out << "\nReport in " << arguments.report << "\n";

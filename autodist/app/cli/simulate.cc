@@ -130,6 +130,7 @@ Answer answer(const SimulateArguments& arguments, const std::shared_ptr<const ir
 
   passes::Options options = planning::declared_options(cluster, *graph, arguments.cpu_only);
   options.micro_batches = arguments.micro_batches;
+  options.batch = how_costs.batch;
   options.verify_each = false;
   answer.program =
       passes::rewrite(graph, strategy, cluster, options, planning::source_of(arguments.strategy));

@@ -70,7 +70,7 @@ void Analytic::read_variables(const program::Program& program) {
     facts.trained = variable.gradient.has_value();
     facts.weight = sim::update_weight(variable.update);
     const auto members = static_cast<std::int64_t>(members_.size());
-    facts.exchange = passes::facts_of(graph, id, members, costs_.micro_batches);
+    facts.exchange = passes::facts_of(graph, id, members, costs_.micro_batches, costs_.batch);
     facts.size = program::size_of(graph, id, members, costs_.batch * costs_.micro_batches);
     double copied = facts.bytes;
     if (facts.exchange.by_rows) {

@@ -98,7 +98,8 @@ bool operator==(const Point& a, const Point& b) {
          a.choices == b.choices;
 }
 
-Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed)
+Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed,
+             std::int64_t batch)
     : graph_(graph), cluster_(cluster), allowed_(std::move(allowed)) {
   for (std::size_t i = 0; i < cluster.nodes.size(); ++i) {
     servers_.push_back(cluster::device_name(cluster, {i, cluster::Device{}, 0, true}));
@@ -117,7 +118,8 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
     forbid(AllReduceAlgorithm::kTree);
   }
   for_each_variable(graph, [&](ir::VariableId id) {
-    has_factors_.push_back(ir::factors_pay(graph, id, replicas_));
+    has_factors_.push_back(
+        ir::factors_pay(graph, id, replicas_, batch == 0 ? graph.example_batch : batch));
   });
   if (replicas_ < 2 || std::count(has_factors_.begin(), has_factors_.end(), true) == 0) {
     forbid(AllReduceAlgorithm::kSufficientFactors);

@@ -68,8 +68,9 @@ struct Allowed {
 
 class Space {
  public:
-  // Both must outlive the space.
-  Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed = {});
+  // Both must outlive the space. `batch`: samples of each replica; 0: as captured.
+  Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed allowed = {},
+        std::int64_t batch = 0);
 
   [[nodiscard]] const ir::Graph& graph() const { return graph_; }
   [[nodiscard]] const cluster::Cluster& cluster() const { return cluster_; }

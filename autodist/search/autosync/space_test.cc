@@ -85,6 +85,10 @@ TEST(Space, TakesFactorsWhereTheyAreSmallerThanTheGradient) {
   EXPECT_EQ(reason(Space(*layers({4}, 1e-3), cluster), choice),
             "'w0': algorithm=sufficient_factors is not among those allowed")
       << "of no variable";
+  constexpr std::int64_t kLargeBatch = 1'000'000;
+  EXPECT_EQ(reason(Space(*graph, cluster, {}, kLargeBatch), choice),
+            "'w0': algorithm=sufficient_factors is not among those allowed")
+      << "nor of any with so many samples";
 }
 
 TEST(Space, KeepsTheRowsOfSparseVariablesTogether) {
