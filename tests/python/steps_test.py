@@ -1,5 +1,6 @@
-"""A generator and its critic in one job, and a step that measures, equal plain PyTorch; so does
-training and measuring with an embedding whose rows are fetched, of which no rank has all.
+"""A generator and its critic in one job, and a step that measures, equal plain PyTorch; so do layers
+that are unfrozen later, and training and measuring with an embedding whose rows are fetched, of
+which no rank has all.
 """
 
 import sys
@@ -16,7 +17,8 @@ from torch.nn import functional
 ROUNDS = 5
 
 if len(sys.argv) == 1:  # the test; else a rank of the job
-    for builder in ("PS", "PartitionedPS", "AllReduce", "rows of PS", "late rows of PS", "late rows of AllReduce"):
+    for builder in ("PS", "PartitionedPS", "AllReduce", "unfreezing of PS", "unfreezing of AllReduce",
+                    "rows of PS", "late rows of PS", "late rows of AllReduce"):
         difference = comparing.result_of(__file__, builder)
         print(f"{builder}: {difference:.1e}")
         assert difference < 1e-9, difference
@@ -115,6 +117,37 @@ def main(builder, out):
         torch.save(worst, out)
 
 
+def unfreezing_loss(model, x):
+    return (model["critic"](model["generator"](x)) - x.sum(1, keepdim=True)).square().mean()
+
+
+def main_unfreezing(builder, out):
+    """The critic stands for a head, the generator for a body that is trained from the middle on."""
+    model, theirs = without_dropout(make()), without_dropout(make())
+    ad = autodist.AutoDist("local:2", builder=builder)
+    inputs = [noise for _, noise in batches()]
+    steps = ad.distribute_steps(
+        warm_up=autodist.TrainingStep(model, unfreezing_loss, "adam:lr=0.02", inputs[0][:5],
+                                      trains="critic"),
+        whole=autodist.TrainingStep(
+            model, unfreezing_loss, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9),
+            inputs[0][:5]),
+    )
+    head = torch.optim.Adam(theirs["critic"].parameters(), lr=0.02)
+    whole = torch.optim.SGD(theirs.parameters(), lr=0.01, momentum=0.9)
+    with steps:
+        for phase, optimizer in (("warm_up", head), ("whole", whole)):
+            for x in inputs:
+                steps[phase](x)
+                comparing.plain_step(theirs, unfreezing_loss, optimizer, x)
+            steps.synchronize()
+            was_trained = not torch.equal(model["generator"][0].weight, make()["generator"][0].weight)
+            assert was_trained == (phase == "whole"), phase
+    worst = comparing.largest_difference(model.state_dict(), theirs.state_dict())
+    if ad.is_chief:
+        torch.save(worst, out)
+
+
 def table():
     torch.manual_seed(7)
     return nn.Embedding(20, 3, sparse=True).double()
@@ -181,4 +214,4 @@ def main_late(builder, out):
 
 
 kind, _, builder = sys.argv[1].rpartition(" of ")
-{"": main, "rows": main_rows, "late rows": main_late}[kind](builder, sys.argv[2])
+{"": main, "unfreezing": main_unfreezing, "rows": main_rows, "late rows": main_late}[kind](builder, sys.argv[2])
