@@ -39,13 +39,20 @@ Relay relay_of(const Program& program, Route route, const std::vector<std::uint3
   relay.nodes.resize(nodes);
   relay.summed = summed / static_cast<double>(n);
   const double share = 1 / static_cast<double>(n);
+  std::vector<double> across(n);  // by member
+  std::vector<double> inside(n);
   for (std::size_t i = 0; i < n; ++i) {
     double hops = 0;
     for (std::size_t at = i; next[at]; at = *next[at]) hops += 1;
     relay.hops = std::max(relay.hops, hops);
     for (std::size_t turn = 0; next[i] && turn < n; ++turn) {
-      const std::uint32_t from = node_of_rank[members[(i + turn) % n]];
-      const std::uint32_t to = node_of_rank[members[(*next[i] + turn) % n]];
+      const std::size_t sender = (i + turn) % n;
+      const std::size_t receiver = (*next[i] + turn) % n;
+      const std::uint32_t from = node_of_rank[members[sender]];
+      const std::uint32_t to = node_of_rank[members[receiver]];
+      std::vector<double>& of_ranks = from == to ? inside : across;
+      of_ranks[sender] += share;
+      of_ranks[receiver] += share;
       if (from == to) {
         relay.nodes[from].inside += share;
       } else {
@@ -53,6 +60,11 @@ Relay relay_of(const Program& program, Route route, const std::vector<std::uint3
         relay.nodes[to].received += share;
       }
     }
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    Relay::Node& node = relay.nodes[node_of_rank[members[i]]];
+    node.busiest_across = std::max(node.busiest_across, across[i]);
+    node.busiest_inside = std::max(node.busiest_inside, inside[i]);
   }
   return relay;
 }

@@ -48,6 +48,12 @@ TEST(Relay, ARingLeavesANodeOnce) {
     EXPECT_DOUBLE_EQ(node.sent, 0.75);
     EXPECT_DOUBLE_EQ(node.received, 0.75);
     EXPECT_DOUBLE_EQ(node.inside, 0.75);
+    EXPECT_DOUBLE_EQ(node.busiest_across, 0.75) << "of slices that come or go at one of its ranks";
+    EXPECT_DOUBLE_EQ(node.busiest_inside, 0.75);
+  }
+  for (const Relay::Node& node : relay_on({3, 3}, Route::kRing).nodes) {
+    EXPECT_DOUBLE_EQ(node.busiest_across, 5.0 / 6);
+    EXPECT_DOUBLE_EQ(node.busiest_inside, 2 * 5.0 / 6) << "the one in the middle";
   }
 }
 

@@ -168,10 +168,11 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double away = all_messages - messages;
   const double mates = std::max(0.0, node.members - 1);
   const double meeting = mates * (traffic.by_node ? all_messages : messages);  // one way
-  // The owners are the server, what all meet at, or every member alike, who then also asks others.
-  const bool one = traffic.at_server || traffic.by_node || node.members < 2;
+  // The owners are the server, or every member alike, who then also asks others. Where all meet at
+  // one of them, members take turns from slice to slice, as they do as owners.
+  const bool one = traffic.at_server || node.members < 2;
   const double owners = one ? 1 : node.members;
-  const double from_one = here > 0 ? away : 0;
+  const double from_one = here > 0 ? away / (traffic.by_node ? owners : 1) : 0;
   const double to_one = others * messages / owners;
   const Messages crossing{
       (up + down) / 2 * (here * away + others * messages),
@@ -190,14 +191,13 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
 void Analytic::add_relayed(std::size_t i, const Traffic& traffic, double messages,
                            std::size_t variable, Loads& loads) const {
   const program::Relay::Node& way = traffic.relay->nodes[i];
-  const double crossing = (way.sent + way.received) * messages;
   const double inside = way.inside * messages;  // one way
   add_traffic(i, variable,
               {way.sent * traffic.up + way.received * traffic.down,
                way.received * traffic.up + way.sent * traffic.down,
-               {crossing, crossing},
+               {(way.sent + way.received) * messages, way.busiest_across * messages},
                way.inside * (traffic.up + traffic.down),
-               {2 * inside, inside}},
+               {2 * inside, way.busiest_inside * messages}},
               loads);
 }
 

@@ -158,6 +158,29 @@ TEST(Analytic, CountsWhatEveryAlgorithmSendsAsTheSimulatorDoes) {
   }
 }
 
+// Where messages count and not their bytes, ranks of a node take turns at what meets there and at
+// what is passed on.
+TEST(Analytic, CountsTheMessagesOfRanksThatTakeTurnsAsTheSimulatorDoes) {
+  const auto graph = layers({800, 800, 800, 800}, 1e-6);
+  const cluster::Cluster cluster = machines({100, 100, 100}, "0, 1, 2, 3, 4, 5, 6, 7");
+  const Space space(*graph, cluster, one_slice_size());
+  const Neighbourhood neighbourhood(space);
+  const Judge judge(graph, cluster, {}, costs_on(cluster));
+  const program::Program program = judge.program_of(build_strategy("PS", *graph, cluster));
+  const sim::CostModel costs = judge.costs_of(program);
+  const Analytic analytic(space, program, costs);
+  for (const Point& point : neighbourhood.uniform_points()) {
+    const Choice& choice = point.choices.front();
+    if (choice.kind != ChoiceKind::kAllReduce) continue;
+    std::string why_not;
+    const auto judged = judge(space.strategy_of(point), why_not);
+    ASSERT_TRUE(judged) << why_not;
+    const double scored = analytic.score(point).step / judged->simulated;
+    EXPECT_GT(scored, 0.6) << strategy::name_of(choice.algorithm);
+    EXPECT_LT(scored, 1.2) << strategy::name_of(choice.algorithm);
+  }
+}
+
 // Rows whose numbers nobody knows beforehand go from every member to all others, on its node and
 // beyond.
 TEST(Analytic, CountsGatheredRowsAsTheSimulatorDoes) {

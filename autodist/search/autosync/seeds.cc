@@ -1,6 +1,7 @@
 #include "autodist/search/autosync/seeds.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -30,6 +31,10 @@ std::vector<std::string> seeds(const Allowed& allowed) {
   }
   if (allowed.has(AllReduceAlgorithm::kSufficientFactors)) {
     specifications.push_back(kRecommended);
+  }
+  if (allowed.has(AllReduceAlgorithm::kHierarchical)) {
+    specifications.insert(specifications.end(), std::begin(kForSharedNodes),
+                          std::end(kForSharedNodes));
   }
   return specifications;
 }

@@ -9,12 +9,15 @@
 
 namespace autodist::search {
 
-// What the documentation recommends by hand, where links are slow beside the gradients.
+// What the documentation recommends by hand: where links are slow beside the gradients, and where
+// several ranks of a node share its link.
 inline constexpr char kRecommended[] = "AllReduce:algorithm=sufficient_factors";
+inline constexpr const char* kForSharedNodes[] = {"AllReduce:algorithm=hierarchical",
+                                                  "PS:local_proxy_variable=true"};
 
 // Every builder with its defaults, and a cap on shards where its rule has none; those that group
 // variables once more by a library's all-reduce, as the systems that they imitate do, or by its
-// ring where `allowed` has no library; and kRecommended.
+// ring where `allowed` has no library; and what is recommended, as far as it is allowed.
 std::vector<std::string> seeds(const Allowed& allowed = {});
 
 // The Program of the first seed that the passes accept, which tells the ranks, and with costs what

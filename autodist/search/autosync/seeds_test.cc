@@ -58,6 +58,8 @@ TEST(Seeds, LibraryAllReducesBecomeRingsWhereAJobHasNoLibrary) {
   EXPECT_TRUE(has(seeds(allowed), "Parallax:algorithm=library"));
   EXPECT_FALSE(has(seeds(allowed), "Parallax:algorithm=ring"));
   EXPECT_TRUE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));
+  EXPECT_TRUE(has(seeds(allowed), "AllReduce:algorithm=hierarchical"));
+  EXPECT_TRUE(has(seeds(allowed), "PS:local_proxy_variable=true"));
   allowed.algorithms = {AllReduceAlgorithm::kDirect, AllReduceAlgorithm::kRing};
   EXPECT_TRUE(has(seeds(allowed), "Parallax:algorithm=ring"));
   EXPECT_FALSE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));
