@@ -9,6 +9,7 @@
 #include "autodist/planning/archive.h"
 #include "autodist/planning/searching.h"
 #include "autodist/search/autosync/seeds.h"
+#include "autodist/search/autosync/space.h"
 #include "autodist/search/builders/builders.h"
 #include "autodist/studies/figures.h"
 
@@ -154,8 +155,10 @@ StrategyRow compare_strategies(const StrategyCase& of, const cluster::Cluster& c
   row.plan_bound = plan.simulation.bounds.plan;
   row.problem_bound = plan.simulation.bounds.problem;
   // A search leaves out builders that cannot be best; here they are what it is compared with.
-  for (const BuilderStep& each : builder_steps(
-           graph, cluster, planning::with_links(request, *graph, cluster), search::seeds())) {
+  const search::Space space(*graph, cluster, request.options.allowed, of.batch);
+  for (const BuilderStep& each :
+       builder_steps(graph, cluster, planning::with_links(request, *graph, cluster),
+                     search::seeds(space.allowed()))) {
     if (!each.step || (!row.best_builder.empty() && *each.step >= row.builder_step)) continue;
     row.best_builder = each.builder;
     row.builder_step = *each.step;

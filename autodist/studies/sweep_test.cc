@@ -38,7 +38,7 @@ TEST(Chance, GivesTheShareOfDrawnStrategiesThatAreFasterThanEachBuilder) {
   options.budget = {Seconds{}, 4};
   const StrategyCase ncf{"ncf", "ncf", 256, true};
   const Chance chance = chance_of(ncf, eleven(), 5, options);
-  EXPECT_EQ(chance.shares.size(), search::seeds().size() - 1 - std::size(search::kForSharedNodes))
+  EXPECT_EQ(chance.shares.size(), search::seeds().size() - 2)
       << "all but what is recommended by hand";
   double least = 1;
   double most = 0;

@@ -1,7 +1,6 @@
 #include "autodist/search/autosync/seeds.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "autodist/base/error.h"
@@ -33,8 +32,7 @@ std::vector<std::string> seeds(const Allowed& allowed) {
     specifications.push_back(kRecommended);
   }
   if (allowed.has(AllReduceAlgorithm::kHierarchical)) {
-    specifications.insert(specifications.end(), std::begin(kForSharedNodes),
-                          std::end(kForSharedNodes));
+    specifications.emplace_back(kForSharedNodes);
   }
   return specifications;
 }

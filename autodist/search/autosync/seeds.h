@@ -12,8 +12,7 @@ namespace autodist::search {
 // What the documentation recommends by hand: where links are slow beside the gradients, and where
 // several ranks of a node share its link.
 inline constexpr char kRecommended[] = "AllReduce:algorithm=sufficient_factors";
-inline constexpr const char* kForSharedNodes[] = {"AllReduce:algorithm=hierarchical",
-                                                  "PS:local_proxy_variable=true"};
+inline constexpr char kForSharedNodes[] = "AllReduce:algorithm=hierarchical";
 
 // Every builder with its defaults, and a cap on shards where its rule has none; those that group
 // variables once more by a library's all-reduce, as the systems that they imitate do, or by its

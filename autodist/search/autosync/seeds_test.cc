@@ -59,7 +59,6 @@ TEST(Seeds, LibraryAllReducesBecomeRingsWhereAJobHasNoLibrary) {
   EXPECT_FALSE(has(seeds(allowed), "Parallax:algorithm=ring"));
   EXPECT_TRUE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));
   EXPECT_TRUE(has(seeds(allowed), "AllReduce:algorithm=hierarchical"));
-  EXPECT_TRUE(has(seeds(allowed), "PS:local_proxy_variable=true"));
   allowed.algorithms = {AllReduceAlgorithm::kDirect, AllReduceAlgorithm::kRing};
   EXPECT_TRUE(has(seeds(allowed), "Parallax:algorithm=ring"));
   EXPECT_FALSE(has(seeds(allowed), "AllReduce:algorithm=sufficient_factors"));

@@ -112,7 +112,7 @@ Space::Space(const ir::Graph& graph, const cluster::Cluster& cluster, Allowed al
     nodes.insert(place.node);
   }
   // What would be the direct one.
-  if (nodes.size() == replicas_) forbid(AllReduceAlgorithm::kHierarchical);
+  if (nodes.size() == 1 || nodes.size() == replicas_) forbid(AllReduceAlgorithm::kHierarchical);
   if (replicas_ < 3) {
     forbid(AllReduceAlgorithm::kRing);
     forbid(AllReduceAlgorithm::kTree);

@@ -52,7 +52,7 @@ struct Allowed {
   // A further algorithm is one entry here and one row in space.cc's table of what each needs.
   std::vector<strategy::AllReduceAlgorithm> algorithms{
       strategy::AllReduceAlgorithm::kDirect, strategy::AllReduceAlgorithm::kLibrary,
-      // where replicas share a node
+      // where replicas share a node, and there is another one
       strategy::AllReduceAlgorithm::kHierarchical,
       // of three replicas or more
       strategy::AllReduceAlgorithm::kRing, strategy::AllReduceAlgorithm::kTree,

@@ -63,8 +63,10 @@ TEST(Space, AddsOnANodeWhereReplicasShareOne) {
   choice.algorithm = strategy::AllReduceAlgorithm::kHierarchical;
   choice.update_at = program::UpdateAt::kOwner;
   EXPECT_EQ(reason(Space(*graph, shared), choice), "legal");
-  EXPECT_EQ(reason(Space(*graph, alone), choice),
-            "'w0': algorithm=hierarchical is not among those allowed");
+  for (const cluster::Cluster& other : {alone, machines({1}, "0, 1, 2")}) {
+    EXPECT_EQ(reason(Space(*graph, other), choice),
+              "'w0': algorithm=hierarchical is not among those allowed");
+  }
 }
 
 TEST(Space, TakesFactorsWhereTheyAreSmallerThanTheGradient) {
