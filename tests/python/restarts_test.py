@@ -100,7 +100,10 @@ with ad.distribute(model, loss, "sgd:lr=0.01", (x, y)) as step:
         if step.step in (3, 10):
             step.save(saved)
         if step.step == 12 and ad.rank == 1 and begun == 0:
-            (saved / "step-10" / "manifest.json").write_text("{")
+            manifest = saved / "step-10" / "manifest.json"
+            while not manifest.exists():  # it is written beside the steps
+                time.sleep(0.01)
+            manifest.write_text("{")
             os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -112,8 +115,10 @@ def a_snapshot_is_newer_than_what_is_sound(folder):
     # By a step that waits for it, or between two steps.
     assert re.search(r"is lost: its process has ended|was killed by signal 9", done.stderr), done
     assert "waiting for it" not in done.stderr, done
-    assert re.search(r"what is in memory, of step \d+, takes the place of step 3 in ", done.stderr), done
-    assert min(int(each) for each in re.findall(r"begins at ([1-9]\d*)", done.stdout)) >= 5, done
+    began = min(int(each) for each in re.findall(r"begins at ([1-9]\d*)", done.stdout))
+    assert began >= 5, done
+    if began <= 10:  # else the snapshot is newer than the damaged one says of itself, which nobody opens
+        assert re.search(r"what is in memory, of step \d+, takes the place of step 3 in ", done.stderr), done
     print("a snapshot is gone on from where the newest checkpoint is damaged")
 
 
