@@ -169,8 +169,8 @@ void Analytic::add_card(std::size_t i, const Traffic& traffic, double own, doubl
   const double mates = std::max(0.0, node.members - 1);
   const double meeting = mates * (traffic.by_node ? all_messages : messages);  // one way
   // The owners are the server, or every member alike, who then also asks others. Where all meet at
-  // one of them, members take turns from slice to slice, as they do as owners; as many turns each,
-  // which they do not where other nodes have more members.
+  // one of them, members take turns from slice to slice, as they do as owners: as many turns each,
+  // as if all nodes had as many members.
   const bool one = traffic.at_server || node.members < 2;
   const double owners = one ? 1 : node.members;
   const double from_one = here > 0 ? away / (traffic.by_node ? owners : 1) : 0;
